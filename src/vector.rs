@@ -106,6 +106,35 @@ pub(crate) fn subtract_and_scale(weight: f32, x: &mut [f32], acc: &mut [f32]) {
     }
 }
 
+/// Calls `f` with each element of `a` and the element of `b` at the same place, up to the end of the
+/// shorter one.
+///
+/// In inner loops, instead of [`Iterator::zip`]: the standard library's functions that make a `Zip`
+/// are inlined within one codegen unit only.
+#[inline(always)]
+pub(crate) fn update<A, B>(a: &mut [A], b: &[B], mut f: impl FnMut(&mut A, &B)) {
+    let len = a.len().min(b.len());
+    let (a, b) = (&mut a[..len], &b[..len]);
+    for i in 0..len {
+        f(&mut a[i], &b[i]);
+    }
+}
+
+/// As [`update`], with the elements of two slices.
+#[inline(always)]
+pub(crate) fn update_by_two<A, B, C>(
+    a: &mut [A],
+    b: &[B],
+    c: &[C],
+    mut f: impl FnMut(&mut A, &B, &C),
+) {
+    let len = a.len().min(b.len()).min(c.len());
+    let (a, b, c) = (&mut a[..len], &b[..len], &c[..len]);
+    for i in 0..len {
+        f(&mut a[i], &b[i], &c[i]);
+    }
+}
+
 /// The sum of `f(x[i])` in `f64`, in fixed lanes. Part of the functions that call it, which are
 /// compiled twice: for every CPU of the architecture and for AVX2, with the same bits.
 #[inline(always)]
@@ -113,13 +142,13 @@ fn lanes(x: &[f32], f: impl Fn(f32) -> f64) -> f64 {
     let mut sums = [0f64; LANES];
     let (blocks, rest) = x.as_chunks::<LANES>();
     for block in blocks {
-        for (sum, &x) in sums.iter_mut().zip(block) {
+        update(&mut sums, block, |sum, &x| {
             *sum += f(x);
-        }
+        });
     }
-    for (sum, &x) in sums.iter_mut().zip(rest) {
+    update(&mut sums, rest, |sum, &x| {
         *sum += f(x);
-    }
+    });
     sums.iter().sum()
 }
 
@@ -143,13 +172,9 @@ fn lanes_of_two(x: &[f32], y: &[f32], f: impl Fn(f64, f64) -> f64) -> f64 {
     let ((blocks, rest), (others, rest_of_others)) =
         (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
     for (block, other) in blocks.iter().zip(others) {
-        for ((sum, &x), &y) in sums.iter_mut().zip(block).zip(other) {
-            *sum += f(f64::from(x), f64::from(y));
-        }
+        update_by_two(&mut sums, block, other, |sum, &x, &y| *sum += f(x.into(), y.into()));
     }
-    for ((sum, &x), &y) in sums.iter_mut().zip(rest).zip(rest_of_others) {
-        *sum += f(f64::from(x), f64::from(y));
-    }
+    update_by_two(&mut sums, rest, rest_of_others, |sum, &x, &y| *sum += f(x.into(), y.into()));
     sums.iter().sum()
 }
 

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     config::{self, ConfigError},
     rng::Stream,
+    vector::update,
 };
 
 pub(super) const ENTRY: Entry = Entry {
@@ -89,7 +90,7 @@ kernel! {
         let mut greatest = 0u32;
         for chunk in v.chunks(CHUNK) {
             let words = &mut words[..chunk.len()];
-            for (&x, word) in chunk.iter().zip(words.iter_mut()) {
+            update(words, chunk, |word, &x| {
                 let bits = x.to_bits();
                 let magnitude = bits & 0x7FFF_FFFF;
                 greatest = if magnitude > greatest { magnitude } else { greatest };
@@ -97,16 +98,16 @@ kernel! {
                 let most = u32::from(INFINITE) - 1;
                 let upper = if upper > most { most } else { upper };
                 *word = (upper | (bits >> 16 & 0x8000)) as u16;
-            }
+            });
             f16::write_words(words, out);
         }
         greatest < f32::INFINITY.to_bits()
     }
 
     fn add(bytes: &[u8], weight: f32, acc: &mut [f32]) {
-        for (a, word) in acc.iter_mut().zip(bytes.as_chunks::<2>().0) {
+        update(acc, bytes.as_chunks().0, |a, word| {
             *a += weight * f32::from_bits(u32::from(u16::from_le_bytes(*word)) << 16);
-        }
+        });
     }
 }
 

@@ -7,6 +7,8 @@
 //! the fifth. A block of n codes takes ceil(n w / 8) bytes per plane of w bits, and unused bits
 //! are 0.
 
+use crate::vector::update;
+
 /// The most codes in a block; all blocks of a bucket are full except the last.
 pub(super) const BLOCK: usize = 512;
 
@@ -31,6 +33,7 @@ pub(super) trait Packing: Copy {
 }
 
 impl Packing for u32 {
+    #[inline]
     fn packed_len(self, count: usize) -> usize {
         packed_len(count, self)
     }
@@ -45,10 +48,12 @@ impl Packing for u32 {
         unpack(bytes, self, codes)
     }
 
+    #[inline]
     fn is_padded(self, bytes: &[u8], count: usize) -> bool {
         is_padded(bytes, count, self)
     }
 
+    #[inline]
     fn is_within(self, packed: &[u8], count: usize, greatest: u8) -> bool {
         u32::from(greatest) == (1u32 << self) - 1 || greatest_code(packed, count, self) <= greatest
     }
@@ -68,6 +73,7 @@ super::kernel::kernel! {
 }
 
 /// Bytes for `count` codes of `width` bits (1 to 8), in blocks.
+#[inline]
 fn packed_len(count: usize, width: u32) -> usize {
     count / BLOCK * (BLOCK / 8 * width as usize) + block_len(count % BLOCK, width)
 }
@@ -75,18 +81,20 @@ fn packed_len(count: usize, width: u32) -> usize {
 /// Bytes for one block of `count` codes.
 #[inline(always)]
 fn block_len(count: usize, width: u32) -> usize {
-    planes(width).map(|(w, _)| (count * w as usize).div_ceil(8)).sum()
+    let mut bytes = 0;
+    for w in PLANES {
+        bytes += (count * (width & w) as usize).div_ceil(8);
+    }
+    bytes
 }
 
-/// The planes of a width: each one's bits, and the position of its lowest bit in the code.
+/// The bits of each plane of a code, the lowest bits first. A width has the planes whose sum it is.
+const PLANES: [u32; 4] = [8, 4, 2, 1];
+
+/// The position in the code of the lowest bit of the plane of `w` bits.
 #[inline(always)]
-fn planes(width: u32) -> impl Iterator<Item = (u32, u32)> {
-    let mut shift = 0;
-    [8u32, 4, 2, 1].into_iter().filter(move |w| width & w != 0).map(move |w| {
-        let plane = (w, shift);
-        shift += w;
-        plane
-    })
+fn lowest_bit(width: u32, w: u32) -> u32 {
+    width & !(2 * w - 1)
 }
 
 /// Packs one block of codes, each below `2^width`, into the front of `out`; returns the number of
@@ -94,13 +102,14 @@ fn planes(width: u32) -> impl Iterator<Item = (u32, u32)> {
 #[inline(always)]
 fn pack(codes: &[u8], width: u32, out: &mut [u8; BLOCK]) -> usize {
     let mut used = 0;
-    for (w, shift) in planes(width) {
-        let rest = &mut out[used..];
-        used += match w {
+    for w in PLANES {
+        let (shift, rest) = (lowest_bit(width, w), &mut out[used..]);
+        used += match width & w {
             8 => pack_plane::<8>(codes, shift, rest),
             4 => pack_plane::<4>(codes, shift, rest),
             2 => pack_plane::<2>(codes, shift, rest),
-            _ => pack_plane::<1>(codes, shift, rest),
+            1 => pack_plane::<1>(codes, shift, rest),
+            _ => 0,
         };
     }
     used
@@ -114,13 +123,13 @@ fn pack_plane<const W: usize>(codes: &[u8], shift: u32, out: &mut [u8]) -> usize
     for (place, part) in codes.chunks(stride.max(1)).enumerate() {
         let up = (place * W) as u32;
         if place == 0 {
-            for (byte, code) in out.iter_mut().zip(part) {
+            update(out, part, |byte, code| {
                 *byte = (code >> shift) & mask;
-            }
+            });
         } else {
-            for (byte, code) in out.iter_mut().zip(part) {
+            update(out, part, |byte, code| {
                 *byte |= ((code >> shift) & mask) << up;
-            }
+            });
         }
     }
     stride
@@ -134,13 +143,14 @@ fn pack_plane<const W: usize>(codes: &[u8], shift: u32, out: &mut [u8]) -> usize
 #[inline(always)]
 fn unpack(bytes: &[u8], width: u32, codes: &mut [u8]) -> usize {
     let mut used = 0;
-    for (w, shift) in planes(width) {
-        let rest = &bytes[used..];
-        used += match w {
+    for w in PLANES {
+        let (shift, rest) = (lowest_bit(width, w), &bytes[used..]);
+        used += match width & w {
             8 => unpack_plane::<8>(rest, shift, codes),
             4 => unpack_plane::<4>(rest, shift, codes),
             2 => unpack_plane::<2>(rest, shift, codes),
-            _ => unpack_plane::<1>(rest, shift, codes),
+            1 => unpack_plane::<1>(rest, shift, codes),
+            _ => 0,
         };
     }
     used
@@ -154,22 +164,23 @@ fn unpack_plane<const W: usize>(bytes: &[u8], shift: u32, codes: &mut [u8]) -> u
     for (place, part) in codes.chunks_mut(stride.max(1)).enumerate() {
         let down = (place * W) as u32;
         if shift == 0 {
-            for (code, byte) in part.iter_mut().zip(bytes) {
+            update(part, bytes, |code, byte| {
                 *code = (byte >> down) & mask;
-            }
+            });
         } else {
-            for (code, byte) in part.iter_mut().zip(bytes) {
+            update(part, bytes, |code, byte| {
                 *code |= ((byte >> down) & mask) << shift;
-            }
+            });
         }
     }
     stride
 }
 
 /// Whether the unused bits of one packed block of `count` codes are 0, as [`pack`] leaves them.
+#[inline]
 fn is_padded(bytes: &[u8], count: usize, width: u32) -> bool {
     let mut rest = bytes;
-    planes(width).all(|(w, _)| {
+    PLANES.into_iter().filter(|w| width & w != 0).all(|w| {
         let per_byte = 8 / w as usize;
         let stride = count.div_ceil(per_byte);
         let (plane, after) = rest.split_at(stride);

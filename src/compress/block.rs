@@ -6,7 +6,7 @@ use super::{
     bits::{BLOCK, Packing},
     kernel,
 };
-use crate::rng::Stream;
+use crate::{rng::Stream, vector::update};
 
 const HALF: usize = BLOCK / 2;
 
@@ -123,17 +123,17 @@ pub(super) fn encode(
     let mut index = offset as u32;
     let mut ahead = ahead.chunks(2 * PIECE);
     for block in blocks {
-        let (x, y) = block.split_at(HALF);
-        let (a, b) = codes.split_at_mut(HALF);
-        let numbers = x.chunks_exact(PIECE).zip(y.chunks_exact(PIECE));
-        for ((at, (x, y)), (a, b)) in (0u32..)
-            .step_by(PIECE)
-            .zip(numbers)
-            .zip(a.chunks_exact_mut(PIECE).zip(b.chunks_exact_mut(PIECE)))
-        {
+        let (pieces, codes_of) = (block.as_chunks::<PIECE>().0, codes.as_chunks_mut::<PIECE>().0);
+        let (low, high) = codes_of.split_at_mut(HALF / PIECE);
+        for piece in 0..HALF / PIECE {
             kernel::fetch(ahead.next().unwrap_or_default());
+            let (x, y) = (&pieces[piece], &pieces[piece + HALF / PIECE]);
+            let (a, b) = (&mut low[piece], &mut high[piece]);
             match noise {
-                Some(noise) => round_pair(x, y, noise, index.wrapping_add(at), a, b, place),
+                Some(noise) => {
+                    let index = index.wrapping_add((piece * PIECE) as u32);
+                    round_pair(x, y, noise, index, a, b, place);
+                }
                 None => {
                     round_nearest(x, a, place);
                     round_nearest(y, b, place);
@@ -176,15 +176,15 @@ pub(super) fn add(
     let (blocks, rest) = acc.as_chunks_mut::<BLOCK>();
     for block in blocks {
         packed = &packed[packing.unpack(packed, &mut codes)..];
-        for (a, &code) in block.iter_mut().zip(&codes) {
+        update(block, &codes, |a, &code| {
             *a += weight * value(f32::from(code));
-        }
+        });
     }
     let codes = &mut codes[..rest.len()];
     packing.unpack(packed, codes);
-    for (a, &code) in rest.iter_mut().zip(&*codes) {
+    update(rest, codes, |a, &code| {
         *a += weight * value(f32::from(code));
-    }
+    });
 }
 
 /// Rounding noise in (-1/2, 1/2) from the 15 bits of `word` under the mask 0x7FFF00: an odd
@@ -213,18 +213,18 @@ fn rounded(t: f32) -> u8 {
 /// A piece of both halves of a full block: one hash gives the noise of numbers i and i + 256.
 #[inline(always)]
 fn round_pair(
-    x: &[f32],
-    y: &[f32],
+    x: &[f32; PIECE],
+    y: &[f32; PIECE],
     noise: Stream,
     index: u32,
-    a: &mut [u8],
-    b: &mut [u8],
+    a: &mut [u8; PIECE],
+    b: &mut [u8; PIECE],
     place: impl Fn(f32) -> f32,
 ) {
-    for (i, (((&x, &y), a), b)) in (0u32..PIECE as u32).zip(x.iter().zip(y).zip(a).zip(b)) {
-        let word = noise.u32_at(index.wrapping_add(i));
-        *a = rounded(place(x) + low(word));
-        *b = rounded(place(y) + high(word));
+    for i in 0..PIECE {
+        let word = noise.u32_at(index.wrapping_add(i as u32));
+        a[i] = rounded(place(x[i]) + low(word));
+        b[i] = rounded(place(y[i]) + high(word));
     }
 }
 
@@ -244,9 +244,9 @@ fn round_high(x: &[f32], noise: Stream, index: u32, codes: &mut [u8], place: imp
 
 #[inline(always)]
 fn round_nearest(x: &[f32], codes: &mut [u8], place: impl Fn(f32) -> f32) {
-    for (&x, code) in x.iter().zip(codes) {
+    update(codes, x, |code, &x| {
         *code = rounded(place(x));
-    }
+    });
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::{
     hashing::{BLOCK, Hash, Place, Walk, block_of},
     kernel::kernel,
 };
+use crate::vector::update;
 
 /// The most rows of a sketch.
 pub(super) const MOST_ROWS: usize = 15;
@@ -96,9 +97,9 @@ kernel! {
         acc: &mut [f32],
     ) {
         estimates(hashes, columns, table, acc.len(), |start, found| {
-            for (acc, found) in acc[start..].iter_mut().zip(found) {
+            update(&mut acc[start..], found, |acc, found| {
                 *acc += weight * *found;
-            }
+            });
         });
     }
 
@@ -159,8 +160,8 @@ fn scatter<C: Cell>(numbers: &[f32], offset: usize, hash: &Hash, row: &mut [C]) 
             .and_then(|cells| <&mut [C; BLOCK]>::try_from(cells).ok());
         match (cells, <&[f32; BLOCK]>::try_from(numbers)) {
             (Some(cells), Ok(numbers)) => {
-                for (i, (cell, &x)) in cells.iter_mut().zip(numbers).enumerate() {
-                    *cell = C::of(cell.read() + flipped(x, signs, i));
+                for i in 0..BLOCK {
+                    cells[i] = C::of(cells[i].read() + flipped(numbers[i], signs, i));
                 }
             }
             _ => {
@@ -196,9 +197,8 @@ fn estimates<C: Cell>(
     let (mut keys, mut found) = ([[0i32; CHUNK]; MOST_ROWS], [0f32; CHUNK]);
     for start in (0..len).step_by(CHUNK) {
         let count = CHUNK.min(len - start);
-        for ((walk, row), keys) in walks.iter_mut().zip(table.chunks_exact(columns)).zip(&mut keys)
-        {
-            gather(walk, row, &mut keys[..count]);
+        for (i, row) in table.chunks_exact(columns).enumerate() {
+            gather(&mut walks[i], row, &mut keys[i][..count]);
         }
         medians(hashes.len(), &keys, &mut found[..count]);
         visit(start, &found[..count]);
@@ -215,8 +215,8 @@ fn gather<C: Cell>(walk: &mut Walk, row: &[C], keys: &mut [i32]) {
             row.get(start..start + BLOCK).and_then(|cells| <&[C; BLOCK]>::try_from(cells).ok());
         match (cells, <&mut [i32; BLOCK]>::try_from(&mut *keys)) {
             (Some(cells), Ok(keys)) => {
-                for (i, (key, cell)) in keys.iter_mut().zip(cells).enumerate() {
-                    *key = key_of(flipped(cell.read(), signs, i));
+                for i in 0..BLOCK {
+                    keys[i] = key_of(flipped(cells[i].read(), signs, i));
                 }
             }
             _ => {
@@ -271,22 +271,22 @@ kernel! {
 fn medians_of<const R: usize>(keys: &[[i32; CHUNK]; MOST_ROWS], found: &mut [f32]) {
     for (part, found) in found.chunks_mut(LANES).enumerate() {
         let mut lanes = [[0i32; LANES]; R];
-        for (lanes, keys) in lanes.iter_mut().zip(keys) {
-            lanes.copy_from_slice(&keys[part * LANES..(part + 1) * LANES]);
-        }
+        update(&mut lanes, keys, |lanes, keys| *lanes = keys.as_chunks().0[part]);
         for sorted in 0..=R / 2 {
             for row in 1..R - sorted {
                 let (lower, upper) = lanes.split_at_mut(row);
-                for (low, high) in lower[row - 1].iter_mut().zip(&mut upper[0]) {
-                    (*low, *high) = ((*low).min(*high), (*low).max(*high));
+                let (low, high) = (&mut lower[row - 1], &mut upper[0]);
+                for i in 0..LANES {
+                    (low[i], high[i]) = (low[i].min(high[i]), low[i].max(high[i]));
                 }
             }
         }
-        let mut middle = lanes[R / 2].map(float_of);
+        let mut middle = [0.0; LANES];
+        update(&mut middle, &lanes[R / 2], |middle, key| *middle = float_of(*key));
         if R.is_multiple_of(2) {
-            for (middle, below) in middle.iter_mut().zip(&lanes[R / 2 - 1]) {
+            update(&mut middle, &lanes[R / 2 - 1], |middle, below| {
                 *middle = 0.5 * *middle + 0.5 * float_of(*below);
-            }
+            });
         }
         found.copy_from_slice(&middle[..found.len()]);
     }

@@ -36,6 +36,7 @@ use super::{
 use crate::{
     config::{self, ConfigError},
     rng::Stream,
+    vector::update,
 };
 
 pub(super) const ENTRY: Entry = Entry {
@@ -337,9 +338,9 @@ kernel! {
 #[inline(always)]
 fn gather(v: &[f32], cut: Cut, set: IndexSet, values: &mut [[u8; 4]], indices: &mut [u8]) {
     select::visit_kept(v, cut, |position, run| {
-        for (value, &index) in values[position..].iter_mut().zip(run) {
+        update(&mut values[position..], run, |value, &index| {
             *value = v[index as usize].to_le_bytes();
-        }
+        });
         set.put(indices, position, run);
     });
 }
@@ -353,11 +354,11 @@ fn quantize(values: &[[u8; 4]], out: &mut [u8]) {
     head[4..].copy_from_slice(&high.to_le_bytes());
     let (mut codes, mut packed) = ([0u8; BLOCK], [0u8; BLOCK]);
     for values in values.chunks(BLOCK) {
-        for (code, bytes) in codes.iter_mut().zip(values) {
+        update(&mut codes, values, |code, bytes| {
             let x = f32::from_le_bytes(*bytes);
             let greater = if f64::from(x.abs()) > mean { GREATER } else { 0 };
             *code = greater | if x < 0.0 { NEGATIVE } else { 0 };
-        }
+        });
         let used = CODE.pack(&codes[..values.len()], &mut packed);
         let (here, rest) = out.split_at_mut(used);
         here.copy_from_slice(&packed[..used]);

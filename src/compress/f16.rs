@@ -20,6 +20,7 @@ use super::{
 use crate::{
     config::{self, ConfigError},
     rng::Stream,
+    vector::update,
 };
 
 pub(super) const ENTRY: Entry = Entry {
@@ -96,13 +97,13 @@ impl Compressor for F16 {
         let (mut halves, mut floats) = ([0u16; CHUNK], [0f32; CHUNK]);
         for (acc, bytes) in acc.chunks_mut(CHUNK).zip(bytes.chunks(2 * CHUNK)) {
             let (halves, floats) = (&mut halves[..acc.len()], &mut floats[..acc.len()]);
-            for (half, bytes) in halves.iter_mut().zip(bytes.as_chunks::<2>().0) {
+            update(halves, bytes.as_chunks().0, |half, bytes| {
                 *half = u16::from_le_bytes(*bytes);
-            }
+            });
             halves.reinterpret_cast::<f16>().convert_to_f32_slice(floats);
-            for (a, x) in acc.iter_mut().zip(floats) {
+            update(acc, floats, |a, x| {
                 *a += weight * *x;
-            }
+            });
         }
     }
 }
@@ -111,12 +112,12 @@ kernel! {
     /// Copies `x` into the range of finite halves; false if it holds a NaN or an infinity.
     fn clamp(x: &[f32], out: &mut [f32]) -> bool {
         let mut greatest = 0u32;
-        for (&x, out) in x.iter().zip(out) {
+        update(out, x, |out, &x| {
             let bits = x.to_bits() & 0x7FFF_FFFF;
             greatest = if bits > greatest { bits } else { greatest };
             let x = if x > GREATEST { GREATEST } else { x };
             *out = if x < -GREATEST { -GREATEST } else { x };
-        }
+        });
         greatest < f32::INFINITY.to_bits()
     }
 }

@@ -8,7 +8,7 @@
 //! the index, and the logarithms need not be exact.
 
 use super::kernel::kernel;
-use crate::rng::Sequence;
+use crate::{rng::Sequence, vector::update};
 
 /// Gaps that are tried together.
 pub(super) const LANES: usize = 16;
@@ -28,9 +28,9 @@ kernel! {
         for at in at.iter_mut() {
             *at = 1.0 - random.uniform();
         }
-        for (log, at) in logs.iter_mut().zip(at) {
+        update(logs, at, |log, at| {
             *log = ln(*at as f32);
-        }
+        });
     }
 
     /// The gaps of the lanes from `first` on, from the logarithms of their uniform numbers, before

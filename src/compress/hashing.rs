@@ -61,8 +61,12 @@ impl Hash {
     }
 
     /// The places of the blocks from `block` on, in order.
+    #[inline]
     pub(super) fn walk(&self, block: usize) -> Walk {
-        let mut differences = [0, 1, 2, 3].map(|ahead| self.word(block + ahead));
+        let mut differences = [0; 4];
+        for (ahead, difference) in differences.iter_mut().enumerate() {
+            *difference = self.word(block + ahead);
+        }
         for order in 1..4 {
             for i in (order..4).rev() {
                 differences[i] = sum(differences[i], P - differences[i - 1]);
@@ -115,6 +119,7 @@ fn sum(a: u64, b: u64) -> u64 {
 }
 
 /// The length of a block in rows of `columns` cells: no two of its numbers may share a cell.
+#[inline]
 pub(super) fn block_of(columns: usize) -> usize {
     if columns >= BLOCK { BLOCK } else { 1 << columns.max(1).ilog2() }
 }

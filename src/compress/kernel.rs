@@ -5,7 +5,7 @@
 //! fixed lanes. In tests [`plainly`] forces the first version, so that each compressor can be
 //! compared with itself.
 
-use crate::vector::LANES;
+use crate::vector::{LANES, update};
 
 /// Defines functions whose body, helpers marked `#[inline(always)]` included, is compiled at each
 /// dispatch level.
@@ -61,13 +61,13 @@ pub(super) fn sum(x: &[f32], f: impl Fn(f32) -> f64) -> f64 {
     let mut sums = [0f64; LANES];
     let (blocks, rest) = x.as_chunks::<LANES>();
     for block in blocks {
-        for (sum, &x) in sums.iter_mut().zip(block) {
+        update(&mut sums, block, |sum, &x| {
             *sum += f(x);
-        }
+        });
     }
-    for (sum, &x) in sums.iter_mut().zip(rest) {
+    update(&mut sums, rest, |sum, &x| {
         *sum += f(x);
-    }
+    });
     sums.iter().sum()
 }
 
@@ -87,14 +87,10 @@ pub(super) fn range(x: &[f32]) -> Option<(f32, f32)> {
     let Some(&first) = x.first() else { return Some((0.0, 0.0)) };
     let (mut low, mut high, mut poison) = ([first; LANES], [first; LANES], [0f32; LANES]);
     let mut see = |block: &[f32]| {
-        for (((low, high), poison), &x) in low.iter_mut().zip(&mut high).zip(&mut poison).zip(block)
-        {
-            *low = if x < *low { x } else { *low };
-            *high = if x > *high { x } else { *high };
-            // 0 for a finite number, else NaN, which stays: the comparisons above do not detect a
-            // NaN.
-            *poison += x * 0.0;
-        }
+        update(&mut low, block, |low, &x| *low = if x < *low { x } else { *low });
+        update(&mut high, block, |high, &x| *high = if x > *high { x } else { *high });
+        // 0 for a finite number, else NaN, which stays: the comparisons above do not detect a NaN.
+        update(&mut poison, block, |poison, &x| *poison += x * 0.0);
     };
     let (blocks, rest) = x.as_chunks::<LANES>();
     for block in blocks {

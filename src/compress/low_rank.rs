@@ -37,6 +37,7 @@ use crate::{
     config::{self, ConfigError},
     rng::Stream,
     vector::LANES,
+    vector::{update, update_by_two},
 };
 
 pub(super) const ENTRY: Entry = Entry {
@@ -190,8 +191,8 @@ kernel! {
     /// P = M Q0.
     fn multiply(v: &[f32], shape: Shape, q: &[[u8; 4]], p: &mut [[u8; 4]]) {
         for (i, row) in v.chunks(shape.columns.max(1)).enumerate() {
-            for (p, q) in p.chunks_exact_mut(shape.rows).zip(q.chunks_exact(shape.columns)) {
-                p[i] = dot(row, q).to_le_bytes();
+            for (k, q) in q.chunks_exact(shape.columns).enumerate() {
+                p[k * shape.rows + i] = dot(row, q).to_le_bytes();
             }
         }
     }
@@ -200,11 +201,11 @@ kernel! {
     fn multiply_transposed(v: &[f32], shape: Shape, p: &[[u8; 4]], q: &mut [[u8; 4]]) {
         q.fill([0; 4]);
         for (i, row) in v.chunks(shape.columns.max(1)).enumerate() {
-            for (p, q) in p.chunks_exact(shape.rows).zip(q.chunks_exact_mut(shape.columns)) {
-                let weight = f32::from_le_bytes(p[i]);
-                for (q, x) in q.iter_mut().zip(row) {
+            for (k, q) in q.chunks_exact_mut(shape.columns).enumerate() {
+                let weight = f32::from_le_bytes(p[k * shape.rows + i]);
+                update(q, row, |q, x| {
                     *q = (f32::from_le_bytes(*q) + weight * x).to_le_bytes();
-                }
+                });
             }
         }
         // A sum of finite products may become infinite, but not a NaN.
@@ -223,15 +224,15 @@ kernel! {
             for (strip, acc) in row.chunks_mut(STRIP).enumerate() {
                 let sums = &mut sums[..acc.len()];
                 sums.fill(0.0);
-                for (p, q) in p.chunks_exact(shape.rows).zip(q.chunks_exact(shape.columns)) {
-                    let factor = f32::from_le_bytes(p[i]);
-                    for (sum, q) in sums.iter_mut().zip(&q[strip * STRIP..]) {
+                for (k, q) in q.chunks_exact(shape.columns).enumerate() {
+                    let factor = f32::from_le_bytes(p[k * shape.rows + i]);
+                    update(sums, &q[strip * STRIP..], |sum, q| {
                         *sum += factor * f32::from_le_bytes(*q);
-                    }
+                    });
                 }
-                for (a, sum) in acc.iter_mut().zip(sums) {
+                update(acc, sums, |a, sum| {
                     *a += weight * *sum;
-                }
+                });
             }
         }
     }
@@ -249,9 +250,9 @@ kernel! {
             for _ in 0..2 {
                 for other in before.chunks_exact(rows) {
                     let part = product(column, other);
-                    for (x, other) in column.iter_mut().zip(other) {
+                    update(column, other, |x, other| {
                         *x = ((read(*x) - part * read(*other)) as f32).to_le_bytes();
-                    }
+                    });
                 }
             }
             let left = product(column, column);
@@ -275,14 +276,10 @@ fn dot(x: &[f32], y: &[[u8; 4]]) -> f32 {
     let y = &y[..x.len()];
     let ((x, x_rest), (y, y_rest)) =
         (x.as_chunks::<{ 2 * LANES }>(), y.as_chunks::<{ 2 * LANES }>());
-    for (x, y) in x.iter().zip(y) {
-        for ((sum, x), y) in sums.iter_mut().zip(x).zip(y) {
-            *sum += x * f32::from_le_bytes(*y);
-        }
+    for (k, x) in x.iter().enumerate() {
+        update_by_two(&mut sums, x, &y[k], |sum, x, y| *sum += x * f32::from_le_bytes(*y));
     }
-    for ((sum, x), y) in sums.iter_mut().zip(x_rest).zip(y_rest) {
-        *sum += x * f32::from_le_bytes(*y);
-    }
+    update_by_two(&mut sums, x_rest, y_rest, |sum, x, y| *sum += x * f32::from_le_bytes(*y));
     sums.iter().sum()
 }
 
@@ -290,11 +287,12 @@ fn dot(x: &[f32], y: &[[u8; 4]]) -> f32 {
 #[inline(always)]
 fn product(x: &[[u8; 4]], y: &[[u8; 4]]) -> f64 {
     let mut sums = [0f64; LANES];
-    for (x, y) in x.chunks(LANES).zip(y.chunks(LANES)) {
-        for ((sum, x), y) in sums.iter_mut().zip(x).zip(y) {
-            *sum += read(*x) * read(*y);
-        }
+    let y = &y[..x.len()];
+    let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+    for (k, x) in x.iter().enumerate() {
+        update_by_two(&mut sums, x, &y[k], |sum, x, y| *sum += read(*x) * read(*y));
     }
+    update_by_two(&mut sums, x_rest, y_rest, |sum, x, y| *sum += read(*x) * read(*y));
     sums.iter().sum()
 }
 

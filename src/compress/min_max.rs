@@ -245,7 +245,9 @@ kernel! {
         acc: &mut [f32],
     ) {
         let steps = ((1u32 << width) - 1) as f32;
-        for (acc, mut bytes) in acc.chunks_mut(bucket).zip(bytes.chunks(bucket_bytes)) {
+        let mut buckets = bytes.chunks(bucket_bytes);
+        for acc in acc.chunks_mut(bucket) {
+            let mut bytes = buckets.next().expect("a checked payload has all buckets");
             let middle = block::take_float(&mut bytes);
             let half = block::take_float(&mut bytes);
             let grid = Grid { middle, half, steps };

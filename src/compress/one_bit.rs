@@ -27,7 +27,7 @@ use super::{
 use crate::{
     config::{self, ConfigError},
     rng::Stream,
-    vector::LANES,
+    vector::{LANES, update},
 };
 
 pub(super) const ENTRY: Entry = Entry {
@@ -119,14 +119,9 @@ impl Compressor for OneBit {
 fn means(x: &[f32]) -> [f64; 2] {
     let (mut above, mut below, mut negative) = ([0f64; LANES], [0f64; LANES], [0u32; LANES]);
     let mut see = |block: &[f32]| {
-        for (((above, below), negative), &x) in
-            above.iter_mut().zip(&mut below).zip(&mut negative).zip(block)
-        {
-            let is_negative = x < 0.0;
-            *above += f64::from(if is_negative { 0.0 } else { x });
-            *below += f64::from(if is_negative { x } else { 0.0 });
-            *negative += u32::from(is_negative);
-        }
+        update(&mut above, block, |sum, &x| *sum += f64::from(if x < 0.0 { 0.0 } else { x }));
+        update(&mut below, block, |sum, &x| *sum += f64::from(if x < 0.0 { x } else { 0.0 }));
+        update(&mut negative, block, |count, &x| *count += u32::from(x < 0.0));
     };
     let (blocks, rest) = x.as_chunks::<LANES>();
     for block in blocks {
@@ -156,7 +151,9 @@ kernel! {
     }
 
     fn add(bytes: &[u8], bucket: usize, bucket_bytes: usize, weight: f32, acc: &mut [f32]) {
-        for (acc, mut bytes) in acc.chunks_mut(bucket).zip(bytes.chunks(bucket_bytes)) {
+        let mut buckets = bytes.chunks(bucket_bytes);
+        for acc in acc.chunks_mut(bucket) {
+            let mut bytes = buckets.next().expect("a checked payload has all buckets");
             let above = block::take_float(&mut bytes);
             let below = block::take_float(&mut bytes);
             block::add(bytes, 1, weight, acc, |code| if code > 0.0 { below } else { above });

@@ -246,7 +246,9 @@ kernel! {
         weight: f32,
         acc: &mut [f32],
     ) {
-        for (acc, mut bytes) in acc.chunks_mut(bucket).zip(bytes.chunks(bucket_bytes)) {
+        let mut buckets = bytes.chunks(bucket_bytes);
+        for acc in acc.chunks_mut(bucket) {
+            let mut bytes = buckets.next().expect("a checked payload has all buckets");
             let step = block::take_float(&mut bytes);
             block::add(bytes, width, weight, acc, |code| step * (code - levels));
         }

@@ -22,6 +22,7 @@ use super::{
 use crate::{
     config::{self, ConfigError},
     rng::{Sequence, Stream},
+    vector::update,
 };
 
 pub(super) const ENTRY: Entry = Entry {
@@ -95,16 +96,19 @@ impl Compressor for RandomK {
             return Err(error);
         }
         let k = self.kept.of(v.len());
-        out.reserve(4 * k);
+        let start = out.len();
+        out.resize(start + 4 * k, 0);
+        let (values, mut position) = (out[start..].as_chunks_mut().0, 0);
         let scale = if self.scaled { v.len() as f64 / k.max(1) as f64 } else { 1.0 };
         let most = f64::from(f32::MAX);
         let mut ahead = Ahead::new(|block| {
-            out.extend(block.iter().flat_map(|&index| {
+            update(&mut values[position..], block, |bytes, &index| {
                 let value = f64::from(v[index as usize]) * scale;
                 let value = if value > most { most } else { value };
                 let value = if value < -most { -most } else { value };
-                (value as f32).to_le_bytes()
-            }));
+                *bytes = (value as f32).to_le_bytes();
+            });
+            position += block.len();
         });
         choose(v.len(), k, noise, |index| ahead.push(index as u32));
         ahead.finish();

@@ -11,7 +11,7 @@
 use std::cmp::Reverse;
 
 use super::kernel::kernel;
-use crate::rng::mix64;
+use crate::{rng::mix64, vector::update};
 
 const BINS: usize = 4096;
 /// Numbers of a sample. The width of the bracket falls with their inverse square root, and so does
@@ -139,12 +139,11 @@ kernel! {
         let (mut over, mut greatest) = ([0u32; MASK], [0i32; MASK]);
         let inside = |block: &[f32; MASK]| {
             let mut inside = 0;
-            let lanes = over.iter_mut().zip(&mut greatest);
-            for (i, (&x, (over, greatest))) in block.iter().zip(lanes).enumerate() {
-                let magnitude = magnitude(x) as i32;
+            for i in 0..MASK {
+                let magnitude = magnitude(block[i]) as i32;
                 let is_over = u32::from(magnitude >= end);
-                *over += is_over;
-                *greatest = if magnitude > *greatest { magnitude } else { *greatest };
+                over[i] += is_over;
+                greatest[i] = if magnitude > greatest[i] { magnitude } else { greatest[i] };
                 inside |= (u32::from(magnitude >= low as i32) & (is_over ^ 1)) << i;
             }
             inside
@@ -233,9 +232,9 @@ fn compact(
         };
         for (part, byte) in mask.to_le_bytes().into_iter().enumerate() {
             let first = (number * MASK + part * 8) as u32;
-            for (place, &bit) in run[held..held + 8].iter_mut().zip(&BITS[usize::from(byte)]) {
+            update(&mut run[held..held + 8], &BITS[usize::from(byte)], |place, &bit| {
                 *place = first + u32::from(bit);
-            }
+            });
             held += byte.count_ones() as usize;
         }
         let is_last = number == blocks.len();

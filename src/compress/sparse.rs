@@ -95,10 +95,12 @@ impl<F: FnMut(&[u32])> Ahead<F> {
 
 /// Adds `weight * value` to `acc[index]` for each index that is pushed.
 pub(super) fn adder(weight: f32, values: &[u8], acc: &mut [f32]) -> Ahead<impl FnMut(&[u32])> {
-    let mut values = floats(values);
+    let mut values = values.as_chunks().0;
     Ahead::new(move |block| {
-        for (index, value) in block.iter().zip(&mut values) {
-            acc[*index as usize] += weight * value;
+        let (here, rest) = values.split_at(block.len());
+        for (i, index) in block.iter().enumerate() {
+            acc[*index as usize] += weight * f32::from_le_bytes(here[i]);
         }
+        values = rest;
     })
 }

@@ -181,7 +181,9 @@ kernel! {
     }
 
     fn add(bytes: &[u8], bucket: usize, bucket_bytes: usize, weight: f32, acc: &mut [f32]) {
-        for (acc, mut bytes) in acc.chunks_mut(bucket).zip(bytes.chunks(bucket_bytes)) {
+        let mut buckets = bytes.chunks(bucket_bytes);
+        for acc in acc.chunks_mut(bucket) {
+            let mut bytes = buckets.next().expect("a checked payload has all buckets");
             let s = block::take_float(&mut bytes);
             block::add(bytes, Trits, weight, acc, |code| s * (code - 1.0));
         }

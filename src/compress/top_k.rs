@@ -23,6 +23,7 @@ use super::{
 use crate::{
     config::{self, ConfigError},
     rng::Stream,
+    vector::update,
 };
 
 pub(super) const ENTRY: Entry = Entry {
@@ -140,9 +141,9 @@ kernel! {
     /// Writes the entries above the cut, and the first of those equal to it.
     fn gather(v: &[f32], cut: Cut, set: IndexSet, values: &mut [[u8; 4]], indices: &mut [u8]) {
         select::visit_kept(v, cut, |position, run| {
-            for (value, &index) in values[position..].iter_mut().zip(run) {
+            update(&mut values[position..], run, |value, &index| {
                 *value = v[index as usize].to_le_bytes();
-            }
+            });
             set.put(indices, position, run);
         });
     }

@@ -7,6 +7,7 @@ use super::{
     bits::{BLOCK, Packing},
     kernel::kernel,
 };
+use crate::vector::update;
 
 /// Five codes to a byte.
 #[derive(Clone, Copy, Debug)]
@@ -30,9 +31,9 @@ impl Packing for Trits {
             for byte in out.iter_mut() {
                 *byte = byte.wrapping_add(byte.wrapping_add(*byte));
             }
-            for (byte, code) in out.iter_mut().zip(part) {
+            update(out, part, |byte, code| {
                 *byte = byte.wrapping_add(*code);
-            }
+            });
         }
         stride
     }
@@ -44,21 +45,25 @@ impl Packing for Trits {
         let rest = &mut rest[..stride];
         rest.copy_from_slice(&bytes[..stride]);
         for part in codes.chunks_mut(stride.max(1)) {
-            for (code, rest) in part.iter_mut().zip(rest.iter_mut()) {
-                let third = ((u16::from(*rest) * 171) >> 9) as u8;
-                *code = rest.wrapping_sub(third.wrapping_add(third.wrapping_add(third)));
-                *rest = third;
+            let len = part.len().min(rest.len());
+            let (part, rest) = (&mut part[..len], &mut rest[..len]);
+            for i in 0..len {
+                let third = ((u16::from(rest[i]) * 171) >> 9) as u8;
+                part[i] = rest[i].wrapping_sub(third.wrapping_add(third.wrapping_add(third)));
+                rest[i] = third;
             }
         }
         stride
     }
 
+    #[inline]
     fn is_padded(self, bytes: &[u8], count: usize) -> bool {
         let stride = count.div_ceil(PER_BYTE);
         let digit = |i: usize| bytes[i % stride] / [1, 3, 9, 27, 81][i / stride] % 3;
         (count..stride * PER_BYTE).all(|i| digit(i) == 0)
     }
 
+    #[inline]
     fn is_within(self, packed: &[u8], _count: usize, greatest: u8) -> bool {
         assert_eq!(greatest, 2, "digits to base 3 are all in use");
         greatest_byte(packed) < 243

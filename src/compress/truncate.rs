@@ -29,6 +29,7 @@ use super::{
 use crate::{
     config::{self, ConfigError},
     rng::Stream,
+    vector::update,
 };
 
 pub(super) const ENTRY: Entry = Entry {
@@ -147,17 +148,17 @@ fn unpack(bytes: &[u8], code: Truncate, numbers: &mut [u32]) -> usize {
     numbers.fill(0);
     for plane in bytes[..whole * count].chunks_exact(count.max(1)) {
         shift -= 8;
-        for (number, byte) in numbers.iter_mut().zip(plane) {
+        update(numbers, plane, |number, byte| {
             *number |= u32::from(*byte) << shift;
-        }
+        });
     }
     let mut used = whole * count;
     if left > 0 {
         let mut codes = [0u8; BLOCK];
         used += left.unpack(&bytes[used..], &mut codes[..count]);
-        for (number, code) in numbers.iter_mut().zip(&codes) {
+        update(numbers, &codes, |number, code| {
             *number |= u32::from(*code) << (shift - left);
-        }
+        });
     }
     used
 }
@@ -180,15 +181,15 @@ kernel! {
             let mut shift = 32;
             for _ in 0..whole {
                 shift -= 8;
-                for (code, x) in codes.iter_mut().zip(block) {
+                update(codes, block, |code, x| {
                     *code = (x.to_bits() >> shift) as u8;
-                }
+                });
                 out.extend_from_slice(codes);
             }
             if left > 0 {
-                for (code, x) in codes.iter_mut().zip(block) {
+                update(codes, block, |code, x| {
                     *code = (x.to_bits() >> (shift - left)) as u8 & ((1 << left) - 1);
-                }
+                });
                 let used = left.pack(codes, &mut packed);
                 out.extend_from_slice(&packed[..used]);
             }
@@ -201,9 +202,9 @@ kernel! {
         for acc in acc.chunks_mut(BLOCK) {
             let numbers = &mut numbers[..acc.len()];
             rest = &rest[unpack(rest, code, numbers)..];
-            for (a, number) in acc.iter_mut().zip(numbers) {
+            update(acc, numbers, |a, number| {
                 *a += weight * f32::from_bits(*number);
-            }
+            });
         }
     }
 
