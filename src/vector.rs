@@ -13,26 +13,20 @@ pub(crate) const LANES: usize = 16;
 /// If the lengths differ (as in every kernel of this module).
 pub fn axpy(weight: f32, x: &[f32], acc: &mut [f32]) {
     assert_eq!(x.len(), acc.len());
-    for (a, &x) in acc.iter_mut().zip(x) {
-        *a += weight * x;
-    }
+    update(acc, x, |a, x| *a += weight * x);
 }
 
 /// `acc += weight * (x - from)`. With `x` and `from` exchanged, the added terms are the exact
 /// negatives.
 pub(crate) fn axpy_difference(weight: f32, x: &[f32], from: &[f32], acc: &mut [f32]) {
     assert_eq!((x.len(), from.len()), (acc.len(), acc.len()));
-    for ((a, x), from) in acc.iter_mut().zip(x).zip(from) {
-        *a += weight * (x - from);
-    }
+    update_by_two(acc, x, from, |a, x, from| *a += weight * (x - from));
 }
 
 /// `acc = weight * x`.
 pub(crate) fn scaled(weight: f32, x: &[f32], acc: &mut [f32]) {
     assert_eq!(x.len(), acc.len());
-    for (a, &x) in acc.iter_mut().zip(x) {
-        *a = weight * x;
-    }
+    update(acc, x, |a, x| *a = weight * x);
 }
 
 /// `x *= weight`.
@@ -45,25 +39,21 @@ pub fn scale(weight: f32, x: &mut [f32]) {
 /// `acc += weight * x` for `x` as little-endian bytes of `f32`.
 pub(crate) fn axpy_bytes(weight: f32, x: &[u8], acc: &mut [f32]) {
     assert_eq!(x.len(), 4 * acc.len());
-    for (a, x) in acc.iter_mut().zip(x.as_chunks::<4>().0) {
-        *a += weight * f32::from_le_bytes(*x);
-    }
+    update(acc, x.as_chunks().0, |a, x| *a += weight * f32::from_le_bytes(*x));
 }
 
 /// `acc = x` for `x` as little-endian bytes of `f32`.
 pub(crate) fn read_floats(x: &[u8], acc: &mut [f32]) {
     assert_eq!(x.len(), 4 * acc.len());
-    for (a, x) in acc.iter_mut().zip(x.as_chunks::<4>().0) {
-        *a = f32::from_le_bytes(*x);
-    }
+    update(acc, x.as_chunks().0, |a, x| *a = f32::from_le_bytes(*x));
 }
 
 /// [`axpy_difference`] for `x` as little-endian bytes of `f32`.
 pub(crate) fn axpy_difference_bytes(weight: f32, x: &[u8], from: &[f32], acc: &mut [f32]) {
     assert_eq!((x.len(), from.len()), (4 * acc.len(), acc.len()));
-    for ((a, x), from) in acc.iter_mut().zip(x.as_chunks::<4>().0).zip(from) {
+    update_by_two(acc, x.as_chunks().0, from, |a, x, from| {
         *a += weight * (f32::from_le_bytes(*x) - from);
-    }
+    });
 }
 
 /// Appends `x` as little-endian bytes.
@@ -78,9 +68,7 @@ pub fn write_floats(x: &[f32], out: &mut Vec<u8>) {
 /// `acc -= x`.
 pub fn subtract(x: &[f32], acc: &mut [f32]) {
     assert_eq!(x.len(), acc.len());
-    for (a, &x) in acc.iter_mut().zip(x) {
-        *a -= x;
-    }
+    update(acc, x, |a, x| *a -= x);
 }
 
 /// `out = x - y`.
@@ -89,9 +77,7 @@ pub fn subtract(x: &[f32], acc: &mut [f32]) {
 /// If the lengths differ.
 pub fn difference(x: &[f32], y: &[f32], out: &mut [f32]) {
     assert!(x.len() == out.len() && y.len() == out.len());
-    for ((out, x), y) in out.iter_mut().zip(x).zip(y) {
-        *out = x - y;
-    }
+    update_by_two(out, x, y, |out, x, y| *out = x - y);
 }
 
 /// `acc -= x`, then `x = weight * acc`.

@@ -6,6 +6,7 @@ use crate::{
     compress::Payload,
     mixing::{Schedule, Topology},
     units::{NodeId, Round},
+    vector::update,
 };
 
 /// Elements per block, which fits the first-level cache: a sum over several vectors reads each
@@ -149,14 +150,10 @@ pub fn sum_at(
     f: impl Fn(f32, f32) -> f32,
 ) {
     for (index, (acc, own)) in acc.chunks_mut(BLOCK).zip(own[start..].chunks(BLOCK)).enumerate() {
-        for (acc, &own) in acc.iter_mut().zip(own) {
-            *acc = f(*acc, own);
-        }
+        update(acc, own, |acc, own| *acc = f(*acc, *own));
         let from = start + index * BLOCK;
         for (&weight, copy) in weights.iter().zip(copies) {
-            for (acc, &copy) in acc.iter_mut().zip(&copy[from..]) {
-                *acc += weight * copy;
-            }
+            update(acc, &copy[from..], |acc, copy| *acc += weight * copy);
         }
     }
 }
