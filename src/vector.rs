@@ -65,6 +65,15 @@ pub fn write_floats(x: &[f32], out: &mut Vec<u8>) {
     }
 }
 
+/// Appends `x` as little-endian bytes.
+pub(crate) fn write_doubles(x: &[f64], out: &mut Vec<u8>) {
+    if cfg!(target_endian = "little") {
+        out.extend_from_slice(bytemuck::cast_slice(x));
+    } else {
+        out.extend(x.iter().flat_map(|x| x.to_le_bytes()));
+    }
+}
+
 /// `acc -= x`.
 pub fn subtract(x: &[f32], acc: &mut [f32]) {
     assert_eq!(x.len(), acc.len());

@@ -339,8 +339,11 @@ impl Heaviest {
 
     #[inline(never)]
     fn take(&mut self, start: usize, numbers: &[f32]) {
-        let numbers = (start as u32..).zip(numbers.iter().copied());
-        self.found.extend(numbers.filter(|(_, x)| magnitude(*x) >= self.least));
+        for (i, &x) in numbers.iter().enumerate() {
+            if magnitude(x) >= self.least {
+                self.found.push(((start + i) as u32, x));
+            }
+        }
         if self.found.len() >= (2 * self.wanted).max(4096) {
             self.prune();
         }

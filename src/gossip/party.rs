@@ -8,6 +8,7 @@ use crate::{
     },
     rng::{Purpose, Stream},
     units::NodeId,
+    vector,
 };
 
 /// The model of one node and the buffer of its update, both of d numbers. The engine owns them and
@@ -222,7 +223,7 @@ impl<'a> Writer<'a> {
             "{:?} does not carry doubles",
             self.format
         );
-        self.buffer.extend(v.iter().flat_map(|x| x.to_le_bytes()));
+        vector::write_doubles(v, self.buffer);
     }
 
     /// Writes opaque bytes.

@@ -22,6 +22,7 @@ use crate::{
     config::ConfigError,
     mixing::{SpanningTree, Topology},
     units::{NodeId, Round},
+    vector::update,
 };
 
 /// The flight of a notice, if the plan calls: its sender makes no more calls.
@@ -556,9 +557,7 @@ impl Party for Mean {
     ) -> Received {
         match payload {
             Payload::Doubles(bytes) => {
-                for (sum, x) in self.sum.iter_mut().zip(bytes.as_chunks::<8>().0) {
-                    *sum += f64::from_le_bytes(*x);
-                }
+                update(&mut self.sum, bytes.as_chunks().0, |sum, x| *sum += f64::from_le_bytes(*x));
             }
             Payload::Floats(bytes) => {
                 self.mean =

@@ -16,7 +16,7 @@
 //! x, w; z and the frame share a vector.
 
 use super::prelude::*;
-use crate::{compress::Malformed, mixing::Schedule};
+use crate::{compress::Malformed, mixing::Schedule, vector::update};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "sgp",
@@ -84,8 +84,8 @@ impl Party for Sgp {
             local.x.reserve_exact((self.x.len() + WEIGHT).saturating_sub(local.x.len()));
             let w = f64::from(p) * self.w;
             let coarse = w as f32;
-            local.x.clear();
-            local.x.extend(self.x.iter().map(|x| p * x));
+            local.x.resize(self.x.len(), 0.0);
+            vector::scaled(p, &self.x, &mut local.x);
             local.x.extend([coarse, (w - f64::from(coarse)) as f32]);
         }
         out.vector(&local.x)
@@ -111,8 +111,8 @@ impl Party for Sgp {
 impl Rule for Sgp {
     fn point(&mut self, local: &mut Local) {
         let w = self.w as f32;
-        local.x.clear();
-        local.x.extend(self.x.iter().map(|x| x / w));
+        local.x.resize(self.x.len(), 0.0);
+        update(&mut local.x, &self.x, |out, x| *out = x / w);
     }
 
     fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
@@ -121,9 +121,7 @@ impl Rule for Sgp {
 
     fn model(&self, _: &Local, out: &mut [f32]) {
         let w = self.w as f32;
-        for (out, x) in out.iter_mut().zip(&self.x) {
-            *out = x / w;
-        }
+        update(out, &self.x, |out, x| *out = x / w);
     }
 
     fn state(&mut self, visitor: &mut dyn Visitor) {
