@@ -215,6 +215,14 @@ fn files_are_short_enough_to_read() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The command is arguments and printing: what else it does belongs to a package that a program
+/// can use.
+#[test]
+fn the_command_is_small() {
+    let lines: usize = sources("crates/cli/src").iter().map(|(_, text)| text.lines().count()).sum();
+    assert!(lines < 2000, "crates/cli/src has {lines} lines: fewer than 2000 are accepted");
+}
+
 #[test]
 fn lines_are_narrow_enough_to_read() {
     let mut wrong = Vec::new();

@@ -123,13 +123,9 @@ fn pack_plane<const W: usize>(codes: &[u8], shift: u32, out: &mut [u8]) -> usize
     for (place, part) in codes.chunks(stride.max(1)).enumerate() {
         let up = (place * W) as u32;
         if place == 0 {
-            update(out, part, |byte, code| {
-                *byte = (code >> shift) & mask;
-            });
+            update(out, part, |byte, code| *byte = (code >> shift) & mask);
         } else {
-            update(out, part, |byte, code| {
-                *byte |= ((code >> shift) & mask) << up;
-            });
+            update(out, part, |byte, code| *byte |= ((code >> shift) & mask) << up);
         }
     }
     stride
@@ -164,13 +160,9 @@ fn unpack_plane<const W: usize>(bytes: &[u8], shift: u32, codes: &mut [u8]) -> u
     for (place, part) in codes.chunks_mut(stride.max(1)).enumerate() {
         let down = (place * W) as u32;
         if shift == 0 {
-            update(part, bytes, |code, byte| {
-                *code = (byte >> down) & mask;
-            });
+            update(part, bytes, |code, byte| *code = (byte >> down) & mask);
         } else {
-            update(part, bytes, |code, byte| {
-                *code |= ((byte >> down) & mask) << shift;
-            });
+            update(part, bytes, |code, byte| *code |= ((byte >> down) & mask) << shift);
         }
     }
     stride

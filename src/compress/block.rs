@@ -176,15 +176,11 @@ pub(super) fn add(
     let (blocks, rest) = acc.as_chunks_mut::<BLOCK>();
     for block in blocks {
         packed = &packed[packing.unpack(packed, &mut codes)..];
-        update(block, &codes, |a, &code| {
-            *a += weight * value(f32::from(code));
-        });
+        update(block, &codes, |a, &code| *a += weight * value(f32::from(code)));
     }
     let codes = &mut codes[..rest.len()];
     packing.unpack(packed, codes);
-    update(rest, codes, |a, &code| {
-        *a += weight * value(f32::from(code));
-    });
+    update(rest, codes, |a, &code| *a += weight * value(f32::from(code)));
 }
 
 /// Rounding noise in (-1/2, 1/2) from the 15 bits of `word` under the mask 0x7FFF00: an odd
@@ -244,9 +240,7 @@ fn round_high(x: &[f32], noise: Stream, index: u32, codes: &mut [u8], place: imp
 
 #[inline(always)]
 fn round_nearest(x: &[f32], codes: &mut [u8], place: impl Fn(f32) -> f32) {
-    update(codes, x, |code, &x| {
-        *code = rounded(place(x));
-    });
+    update(codes, x, |code, &x| *code = rounded(place(x)));
 }
 
 #[cfg(test)]

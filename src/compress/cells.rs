@@ -97,9 +97,7 @@ kernel! {
         acc: &mut [f32],
     ) {
         estimates(hashes, columns, table, acc.len(), |start, found| {
-            update(&mut acc[start..], found, |acc, found| {
-                *acc += weight * *found;
-            });
+            update(&mut acc[start..], found, |acc, found| *acc += weight * *found);
         });
     }
 

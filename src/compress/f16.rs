@@ -97,13 +97,9 @@ impl Compressor for F16 {
         let (mut halves, mut floats) = ([0u16; CHUNK], [0f32; CHUNK]);
         for (acc, bytes) in acc.chunks_mut(CHUNK).zip(bytes.chunks(2 * CHUNK)) {
             let (halves, floats) = (&mut halves[..acc.len()], &mut floats[..acc.len()]);
-            update(halves, bytes.as_chunks().0, |half, bytes| {
-                *half = u16::from_le_bytes(*bytes);
-            });
+            update(halves, bytes.as_chunks().0, |half, bytes| *half = u16::from_le_bytes(*bytes));
             halves.reinterpret_cast::<f16>().convert_to_f32_slice(floats);
-            update(acc, floats, |a, x| {
-                *a += weight * *x;
-            });
+            update(acc, floats, |a, x| *a += weight * *x);
         }
     }
 }

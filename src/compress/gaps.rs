@@ -28,9 +28,7 @@ kernel! {
         for at in at.iter_mut() {
             *at = 1.0 - random.uniform();
         }
-        update(logs, at, |log, at| {
-            *log = ln(*at as f32);
-        });
+        update(logs, at, |log, at| *log = ln(*at as f32));
     }
 
     /// The gaps of the lanes from `first` on, from the logarithms of their uniform numbers, before

@@ -144,9 +144,7 @@ fn put_low(low: &mut [u8], position: usize, low_bits: u32, mask: u32, group: &[u
         let at = at + i * low_bits as usize;
         let word = u64::from(index & mask) << (at % 8);
         let used = (at % 8 + low_bits as usize).div_ceil(8);
-        update(&mut low[at / 8..at / 8 + used], &word.to_le_bytes(), |byte, bits| {
-            *byte |= *bits;
-        });
+        update(&mut low[at / 8..at / 8 + used], &word.to_le_bytes(), |byte, bits| *byte |= *bits);
     }
 }
 
@@ -154,9 +152,7 @@ fn put_low(low: &mut [u8], position: usize, low_bits: u32, mask: u32, group: &[u
 #[inline(always)]
 fn set_bits(bitmap: &mut [u8], bits: impl Iterator<Item = usize>) {
     let mut put = |at: usize, word: u64| {
-        update(&mut bitmap[8 * at..], &word.to_le_bytes(), |byte, bits| {
-            *byte |= *bits;
-        });
+        update(&mut bitmap[8 * at..], &word.to_le_bytes(), |byte, bits| *byte |= *bits);
     };
     let (mut at, mut word) = (0, 0);
     for bit in bits {

@@ -61,13 +61,9 @@ pub(super) fn sum(x: &[f32], f: impl Fn(f32) -> f64) -> f64 {
     let mut sums = [0f64; LANES];
     let (blocks, rest) = x.as_chunks::<LANES>();
     for block in blocks {
-        update(&mut sums, block, |sum, &x| {
-            *sum += f(x);
-        });
+        update(&mut sums, block, |sum, &x| *sum += f(x));
     }
-    update(&mut sums, rest, |sum, &x| {
-        *sum += f(x);
-    });
+    update(&mut sums, rest, |sum, &x| *sum += f(x));
     sums.iter().sum()
 }
 

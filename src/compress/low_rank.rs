@@ -36,8 +36,7 @@ use super::{
 use crate::{
     config::{self, ConfigError},
     rng::Stream,
-    vector::LANES,
-    vector::{update, update_by_two},
+    vector::{LANES, update, update_by_two},
 };
 
 pub(super) const ENTRY: Entry = Entry {
@@ -203,9 +202,7 @@ kernel! {
         for (i, row) in v.chunks(shape.columns.max(1)).enumerate() {
             for (k, q) in q.chunks_exact_mut(shape.columns).enumerate() {
                 let weight = f32::from_le_bytes(p[k * shape.rows + i]);
-                update(q, row, |q, x| {
-                    *q = (f32::from_le_bytes(*q) + weight * x).to_le_bytes();
-                });
+                update(q, row, |q, x| *q = (f32::from_le_bytes(*q) + weight * x).to_le_bytes());
             }
         }
         // A sum of finite products may become infinite, but not a NaN.
@@ -230,9 +227,7 @@ kernel! {
                         *sum += factor * f32::from_le_bytes(*q);
                     });
                 }
-                update(acc, sums, |a, sum| {
-                    *a += weight * *sum;
-                });
+                update(acc, sums, |a, sum| *a += weight * *sum);
             }
         }
     }

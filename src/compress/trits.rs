@@ -31,9 +31,7 @@ impl Packing for Trits {
             for byte in out.iter_mut() {
                 *byte = byte.wrapping_add(byte.wrapping_add(*byte));
             }
-            update(out, part, |byte, code| {
-                *byte = byte.wrapping_add(*code);
-            });
+            update(out, part, |byte, code| *byte = byte.wrapping_add(*code));
         }
         stride
     }

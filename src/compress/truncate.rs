@@ -148,17 +148,13 @@ fn unpack(bytes: &[u8], code: Truncate, numbers: &mut [u32]) -> usize {
     numbers.fill(0);
     for plane in bytes[..whole * count].chunks_exact(count.max(1)) {
         shift -= 8;
-        update(numbers, plane, |number, byte| {
-            *number |= u32::from(*byte) << shift;
-        });
+        update(numbers, plane, |number, byte| *number |= u32::from(*byte) << shift);
     }
     let mut used = whole * count;
     if left > 0 {
         let mut codes = [0u8; BLOCK];
         used += left.unpack(&bytes[used..], &mut codes[..count]);
-        update(numbers, &codes, |number, code| {
-            *number |= u32::from(*code) << (shift - left);
-        });
+        update(numbers, &codes, |number, code| *number |= u32::from(*code) << (shift - left));
     }
     used
 }
@@ -181,9 +177,7 @@ kernel! {
             let mut shift = 32;
             for _ in 0..whole {
                 shift -= 8;
-                update(codes, block, |code, x| {
-                    *code = (x.to_bits() >> shift) as u8;
-                });
+                update(codes, block, |code, x| *code = (x.to_bits() >> shift) as u8);
                 out.extend_from_slice(codes);
             }
             if left > 0 {
@@ -202,9 +196,7 @@ kernel! {
         for acc in acc.chunks_mut(BLOCK) {
             let numbers = &mut numbers[..acc.len()];
             rest = &rest[unpack(rest, code, numbers)..];
-            update(acc, numbers, |a, number| {
-                *a += weight * f32::from_bits(*number);
-            });
+            update(acc, numbers, |a, number| *a += weight * f32::from_bits(*number));
         }
     }
 

@@ -219,8 +219,11 @@ impl Model {
             Init::File(name) => {
                 let path = folder.join(name);
                 if !path.is_file() {
-                    let problem = "no such file; expected `zeros` or `seeded`, or a safetensors \
-                                   file with this model's tensors";
+                    let problem = format!(
+                        "no such file; expected `zeros`, `seeded`, `from:` and a node's name, or \
+                         a safetensors file with this model's tensors{}",
+                        config::hint(name, ["zeros", "seeded"])
+                    );
                     let error = ConfigError::new("model.init", format!("\"{name}\""), problem);
                     return Err(error.into());
                 }

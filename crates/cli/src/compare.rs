@@ -102,9 +102,8 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     });
     tally.finish();
     if interrupt.is_set() {
-        return Err(Exit::Interrupted(
-            "stopped before the comparison was complete; no files were written".into(),
-        ));
+        let what = "stopped before the comparison was complete; no files were written";
+        return Err(Exit::Interrupted(what.into()));
     }
     let table = Table { again: comparison.command(&seeds), seeds: &seeds, rows: &rows };
     if let Some(out) = &args.out {

@@ -59,9 +59,6 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     if let Some(file) = &args.measure {
         report.write_measured(file)?;
     }
-    if report.is_fine() {
-        Ok(())
-    } else {
-        Err(Exit::Config("something prevents a run: see above".into()))
-    }
+    let wrong = || Exit::Config("something prevents a run: see above".into());
+    report.is_fine().then_some(()).ok_or_else(wrong)
 }

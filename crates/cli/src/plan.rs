@@ -61,11 +61,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Exit> {
     let whole = args.select.whole(args.quiet, |_| ())?;
     if !args.no_data {
-        Needs::plan(&whole).check(
-            &whole.design,
-            "measuring the data",
-            "leave it out (--no-data), ",
-        )?;
+        let needs = Needs::plan(&whole);
+        needs.check(&whole.design, "measuring the data", "leave it out (--no-data), ")?;
     }
     let request = Request {
         topologies: args.topologies.clone(),

@@ -81,8 +81,6 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     };
     match campaign.run(&loaded, &following)? {
         0 => Ok(()),
-        wrong => {
-            Err(Exit::Disagrees(format!("{wrong} expectations do not agree with the figures")))
-        }
+        n => Err(Exit::Disagrees(format!("{n} expectations do not agree with the figures"))),
     }
 }

@@ -8,7 +8,7 @@ use gradvine::{
 };
 use gradvine_report::topology::{Checks, Figures, Listing, Rounds, sheet};
 
-use gradvine_terminal::{Exit, note, print, print_either, print_json};
+use gradvine_terminal::{Exit, note, print, print_either};
 
 /// The folder of the topology files, relative to the project.
 const FOLDER: &str = "topologies";
@@ -73,10 +73,9 @@ enum Command {
         name: Option<String>,
     },
     /// Check files; for each invalid one print the place and the problem
-    #[command(
-        after_help = "Examples:\n  gradvine topology check topologies/*.toml\n  gradvine topology \
-                      check net.toml --json"
-    )]
+    #[command(after_help = "Examples:\n  \
+        gradvine topology check topologies/*.toml\n  \
+        gradvine topology check net.toml --json")]
     Check {
         /// Topology files
         #[arg(required = true, value_name = "FILE")]
@@ -143,14 +142,8 @@ fn show(
     }
     let mut figures = Figures::of(topology);
     figures.schedule = schedule.map(|schedule| Rounds::of(schedule, topology));
-    if json {
-        return Ok(print_json(&figures)?);
-    }
-    let mut text = sheet(topology, &figures);
-    if let Some(path) = picture {
-        text += &format!("\npicture: {}\n", path.display());
-    }
-    Ok(print(&text)?)
+    let line = picture.map(|path| format!("\npicture: {}\n", path.display())).unwrap_or_default();
+    Ok(print_either(json, || &figures, || sheet(topology, &figures) + &line)?)
 }
 
 /// Writes a file, and returns its topology.

@@ -47,9 +47,8 @@ pub fn run(mut args: Args) -> Result<(), Exit> {
         print(&(figures.table() + &kept.unwrap_or_default()))?;
     }
     if figures.same_digest_as_simulated == Some(false) {
-        return Err(Exit::Disagrees(
-            "the nodes ended with another digest than the simulation".into(),
-        ));
+        let problem = "the nodes ended with another digest than the simulation";
+        return Err(Exit::Disagrees(problem.into()));
     }
     Ok(())
 }
