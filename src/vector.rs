@@ -101,8 +101,8 @@ pub(crate) fn subtract_and_scale(weight: f32, x: &mut [f32], acc: &mut [f32]) {
     }
 }
 
-/// Calls `f` with each element of `a` and the element of `b` at the same place, up to the end of the
-/// shorter one.
+/// Calls `f` with each element of `a` and the element of `b` at the same place, up to the end of
+/// the shorter one.
 ///
 /// In inner loops, instead of [`Iterator::zip`]: the standard library's functions that make a `Zip`
 /// are inlined within one codegen unit only.
