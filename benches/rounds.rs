@@ -1,7 +1,8 @@
 //! A round of every rule at a million parameters: a ring of 8 on one thread, gradients supplied,
 //! real frames encoded, checked, decoded and mixed, compared with a copy of the same vectors.
 //!
-//! `cargo bench --no-default-features --bench rounds`
+//! `cargo bench --no-default-features --bench rounds`, with names of rules (`-- dcd choco`) only
+//! these.
 
 mod common;
 
@@ -59,8 +60,11 @@ fn cases() -> Vec<(&'static Entry, &'static str)> {
         _ if entry.compresses => &["identity", "min-max", "top-k"],
         _ => &["identity"],
     };
+    let only: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     RULES
         .iter()
+        .filter(|entry| only.is_empty() || only.iter().any(|name| name == entry.name))
         .flat_map(|entry| compressors(entry).iter().map(move |&compressor| (entry, compressor)))
         .collect()
 }
