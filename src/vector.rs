@@ -65,15 +65,6 @@ pub fn write_floats(x: &[f32], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends `x` as little-endian bytes.
-pub(crate) fn write_doubles(x: &[f64], out: &mut Vec<u8>) {
-    if cfg!(target_endian = "little") {
-        out.extend_from_slice(bytemuck::cast_slice(x));
-    } else {
-        out.extend(x.iter().flat_map(|x| x.to_le_bytes()));
-    }
-}
-
 /// `acc -= x`.
 pub fn subtract(x: &[f32], acc: &mut [f32]) {
     assert_eq!(x.len(), acc.len());
@@ -130,10 +121,11 @@ pub(crate) fn update_by_two<A, B, C>(
     }
 }
 
-/// The sum of `f(x[i])` in `f64`, in fixed lanes. Part of the functions that call it, which are
-/// compiled twice: for every CPU of the architecture and for AVX2, with the same bits.
+/// The sum of `f(x[i])` in `f64`, in fixed lanes; not finite if a term is not. Part of the
+/// functions that call it, which are compiled twice: for every CPU of the architecture and for
+/// AVX2, with the same bits.
 #[inline(always)]
-fn lanes(x: &[f32], f: impl Fn(f32) -> f64) -> f64 {
+pub(crate) fn lanes(x: &[f32], f: impl Fn(f32) -> f64) -> f64 {
     let mut sums = [0f64; LANES];
     let (blocks, rest) = x.as_chunks::<LANES>();
     for block in blocks {

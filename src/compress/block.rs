@@ -162,6 +162,19 @@ pub(super) fn encode(
     }
 }
 
+/// Each bucket of numbers with its bytes. An iterator, not a function that takes a closure: the
+/// closure would be compiled once, without the dispatch level of the kernel.
+#[inline(always)]
+pub(super) fn buckets<'a>(
+    acc: &'a mut [f32],
+    bucket: usize,
+    bytes: &'a [u8],
+    bucket_bytes: usize,
+) -> impl Iterator<Item = (&'a mut [f32], &'a [u8])> {
+    let (mut acc, mut bytes) = (acc.chunks_mut(bucket), bytes.chunks(bucket_bytes));
+    std::iter::from_fn(move || Some((acc.next()?, bytes.next()?)))
+}
+
 /// `acc += weight * value(code)` over the packed codes of one bucket.
 #[inline(always)]
 pub(super) fn add(

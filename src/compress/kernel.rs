@@ -5,6 +5,7 @@
 //! fixed lanes. In tests [`plainly`] forces the first version, so that each compressor can be
 //! compared with itself.
 
+pub(super) use crate::vector::lanes as sum;
 use crate::vector::{LANES, update};
 
 /// Defines functions whose body, helpers marked `#[inline(always)]` included, is compiled at each
@@ -53,18 +54,6 @@ pub(super) fn plainly<R>(work: impl FnOnce() -> R) -> R {
     let result = work();
     PLAIN.set(false);
     result
-}
-
-/// The sum of `f(x[i])` in fixed lanes of `f64`. It is not finite if a term is not.
-#[inline(always)]
-pub(super) fn sum(x: &[f32], f: impl Fn(f32) -> f64) -> f64 {
-    let mut sums = [0f64; LANES];
-    let (blocks, rest) = x.as_chunks::<LANES>();
-    for block in blocks {
-        update(&mut sums, block, |sum, &x| *sum += f(x));
-    }
-    update(&mut sums, rest, |sum, &x| *sum += f(x));
-    sums.iter().sum()
 }
 
 /// Prefetches `x`: reads one number of each cache line. A bucket that is read twice comes from the

@@ -245,9 +245,7 @@ kernel! {
         acc: &mut [f32],
     ) {
         let steps = ((1u32 << width) - 1) as f32;
-        let mut buckets = bytes.chunks(bucket_bytes);
-        for acc in acc.chunks_mut(bucket) {
-            let mut bytes = buckets.next().expect("a checked payload has all buckets");
+        for (acc, mut bytes) in block::buckets(acc, bucket, bytes, bucket_bytes) {
             let middle = block::take_float(&mut bytes);
             let half = block::take_float(&mut bytes);
             let grid = Grid { middle, half, steps };

@@ -246,9 +246,7 @@ kernel! {
         weight: f32,
         acc: &mut [f32],
     ) {
-        let mut buckets = bytes.chunks(bucket_bytes);
-        for acc in acc.chunks_mut(bucket) {
-            let mut bytes = buckets.next().expect("a checked payload has all buckets");
+        for (acc, mut bytes) in block::buckets(acc, bucket, bytes, bucket_bytes) {
             let step = block::take_float(&mut bytes);
             block::add(bytes, width, weight, acc, |code| step * (code - levels));
         }

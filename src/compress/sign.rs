@@ -120,9 +120,7 @@ kernel! {
     }
 
     fn add(bytes: &[u8], bucket: usize, bucket_bytes: usize, weight: f32, acc: &mut [f32]) {
-        let mut buckets = bytes.chunks(bucket_bytes);
-        for acc in acc.chunks_mut(bucket) {
-            let mut bytes = buckets.next().expect("a checked payload has all buckets");
+        for (acc, mut bytes) in block::buckets(acc, bucket, bytes, bucket_bytes) {
             let mean = block::take_float(&mut bytes);
             block::add(bytes, 1, weight, acc, |code| mean * (1.0 - 2.0 * code));
         }

@@ -181,9 +181,7 @@ kernel! {
     }
 
     fn add(bytes: &[u8], bucket: usize, bucket_bytes: usize, weight: f32, acc: &mut [f32]) {
-        let mut buckets = bytes.chunks(bucket_bytes);
-        for acc in acc.chunks_mut(bucket) {
-            let mut bytes = buckets.next().expect("a checked payload has all buckets");
+        for (acc, mut bytes) in block::buckets(acc, bucket, bytes, bucket_bytes) {
             let s = block::take_float(&mut bytes);
             block::add(bytes, Trits, weight, acc, |code| s * (code - 1.0));
         }

@@ -8,7 +8,6 @@ use crate::{
     },
     rng::{Purpose, Stream},
     units::NodeId,
-    vector,
 };
 
 /// The model of one node and the buffer of its update, both of d numbers. The engine owns them and
@@ -223,7 +222,10 @@ impl<'a> Writer<'a> {
             "{:?} does not carry doubles",
             self.format
         );
-        vector::write_doubles(v, self.buffer);
+        self.buffer.reserve(8 * v.len());
+        for x in v {
+            self.buffer.extend_from_slice(&x.to_le_bytes());
+        }
     }
 
     /// Writes opaque bytes.
