@@ -22,7 +22,9 @@ use crate::{
     net::{Keypair, Place, RunCard, identity},
     run::{
         Checkpoints, DataRecord, Design, Evaluate, NodeFile, OwnLearner, RunDirectory, RunInfo,
-        SavedFiles, Security, Single, Space, Warn, checkpoint::Every, count_parameters,
+        SavedFiles, Security, Single, Space, Warn,
+        checkpoint::Every,
+        count_parameters,
     },
     state::State,
 };
@@ -429,13 +431,17 @@ fn make_directory(
     (fresh, restores): (bool, bool),
     warn: &Warn,
 ) -> Result<RunDirectory, ConfigError> {
+    let space = Space::of(design, SavedFiles::One);
     if fresh {
-        RunDirectory::remove(out)?;
+        let directory = RunDirectory::anew(out)?;
+        // What was removed has made room.
+        space.ensure(out, warn).inspect_err(|_| directory.discard())?;
+        return Ok(directory);
     }
     if restores && RunDirectory::can_go_on(out) {
         return RunDirectory::go_on(out);
     }
-    Space::of(design, SavedFiles::One).ensure(out, warn)?;
+    space.ensure(out, warn)?;
     RunDirectory::create(out)
 }
 

@@ -39,27 +39,31 @@ impl RunDirectory {
     /// Creates the folder, which must be new or hold no run.
     ///
     /// # Errors
-    /// If it holds a run already, or cannot be written.
+    /// If another process writes a run into it, it holds a run already, or cannot be written.
     pub fn create(path: &Path) -> Result<RunDirectory, ConfigError> {
-        let wrong = |error: std::io::Error| {
-            ConfigError::new("run.out", path.display(), format!("cannot be written: {error}"))
-        };
-        let holds = path.join("summary.json").exists() || path.join("metrics.jsonl").exists();
+        let held = Held::take(path)?;
         if RunDirectory::is_taken(path) {
-            return Err(ConfigError::new(
-                "run.out",
-                path.display(),
-                "this folder holds a run already; name another, or remove it",
-            ));
+            let problem = "this folder holds a run already; name another, or remove it";
+            return Err(ConfigError::new("run.out", path.display(), problem));
         }
-        if holds {
+        if holds_run(path) {
             remove(path);
         }
-        let fresh = !path.exists();
-        fs::create_dir_all(path).map_err(wrong)?;
-        let _lock = leave::lock(path)?;
-        let metrics = Lines::new(File::create(path.join("metrics.jsonl")).map_err(wrong)?);
-        Ok(RunDirectory { path: path.to_path_buf(), fresh, goes_on: false, metrics, _lock })
+        held.open()
+    }
+
+    /// Creates the folder, or empties it: removes the files of an earlier run, also its models and
+    /// checkpoints. Other files stay.
+    ///
+    /// # Errors
+    /// If another process writes a run into it (then it stays as it is), or a file cannot be
+    /// removed or written.
+    pub fn anew(path: &Path) -> Result<RunDirectory, ConfigError> {
+        let held = Held::take(path)?;
+        clear(path).map_err(|error| {
+            ConfigError::new("run.out", path.display(), format!("cannot be removed: {error}"))
+        })?;
+        held.open()
     }
 
     /// Opens the folder of a run that goes on; its files stay as they are until
@@ -69,9 +73,8 @@ impl RunDirectory {
     /// If it cannot be written.
     pub fn go_on(path: &Path) -> Result<RunDirectory, ConfigError> {
         let _lock = leave::lock(path)?;
-        let metrics = append(&path.join("metrics.jsonl")).map_err(|error| {
-            ConfigError::new("run.out", path.display(), format!("cannot be written: {error}"))
-        })?;
+        let metrics = append(&path.join("metrics.jsonl"));
+        let metrics = metrics.map_err(|error| unwritable(path, &error))?;
         let (path, metrics) = (path.to_path_buf(), Lines::new(metrics));
         Ok(RunDirectory { path, fresh: false, goes_on: true, metrics, _lock })
     }
@@ -79,31 +82,6 @@ impl RunDirectory {
     /// Whether a folder holds a run that can go on: it has checkpoints, or had begun to write them.
     pub fn can_go_on(path: &Path) -> bool {
         path.join(CHECKPOINTS).is_dir()
-    }
-
-    /// Removes the files of a run, also its models and checkpoints. Other files stay.
-    ///
-    /// # Errors
-    /// If one cannot be removed.
-    pub fn remove(path: &Path) -> Result<(), ConfigError> {
-        let wrong = |error: io::Error| {
-            ConfigError::new("run.out", path.display(), format!("cannot be removed: {error}"))
-        };
-        let is_model = |name: &str| name.starts_with("model-") && name.ends_with(".safetensors");
-        let entries = match fs::read_dir(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            entries => entries.map_err(wrong)?,
-        };
-        for entry in entries {
-            let entry = entry.map_err(wrong)?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if name == CHECKPOINTS {
-                fs::remove_dir_all(entry.path()).map_err(wrong)?;
-            } else if FILES.contains(&name.as_str()) || is_model(&name) {
-                fs::remove_file(entry.path()).map_err(wrong)?;
-            }
-        }
-        Ok(())
     }
 
     /// Removes what was written after this many rounds: the run goes on from there.
@@ -132,8 +110,7 @@ impl RunDirectory {
 
     /// Whether a folder holds a run already.
     pub fn is_taken(path: &Path) -> bool {
-        let holds = path.join("summary.json").exists() || path.join("metrics.jsonl").exists();
-        holds && !did_nothing(path)
+        holds_run(path) && !did_nothing(path)
     }
 
     /// Removes the files of a run that never began, so that the folder can be used again.
@@ -197,6 +174,58 @@ impl RunDirectory {
             None => Ok(()),
         }
     }
+}
+
+/// A folder that this process holds: nothing in it is changed before that.
+struct Held {
+    path: PathBuf,
+    /// Whether the folder was created.
+    fresh: bool,
+    lock: Option<File>,
+}
+
+impl Held {
+    /// Creates the folder unless it exists, and keeps other processes away.
+    fn take(path: &Path) -> Result<Held, ConfigError> {
+        let own = ["experiment.toml", "topology.toml"];
+        let own = own.into_iter().find(|name| path.join(name).exists());
+        if let (Some(own), false) = (own, holds_run(path) || RunDirectory::can_go_on(path)) {
+            // It may be the one that describes this run.
+            let problem = format!("no run has written the {own} in this folder; name another");
+            return Err(ConfigError::new("run.out", path.display(), problem));
+        }
+        let fresh = !path.exists();
+        fs::create_dir_all(path).map_err(|error| unwritable(path, &error))?;
+        Ok(Held { path: path.to_path_buf(), fresh, lock: leave::lock(path)? })
+    }
+
+    /// Begins its metrics.
+    fn open(self) -> Result<RunDirectory, ConfigError> {
+        let Held { path, fresh, lock } = self;
+        let metrics = File::create(path.join("metrics.jsonl"));
+        let metrics = Lines::new(metrics.map_err(|error| unwritable(&path, &error))?);
+        Ok(RunDirectory { path, fresh, goes_on: false, metrics, _lock: lock })
+    }
+}
+
+/// A folder that cannot be written.
+pub(super) fn unwritable(path: &Path, error: &io::Error) -> ConfigError {
+    ConfigError::new("run.out", path.display(), format!("cannot be written: {error}"))
+}
+
+/// Removes the files of a run, also its models and checkpoints.
+fn clear(path: &Path) -> io::Result<()> {
+    let is_model = |name: &str| name.starts_with("model-") && name.ends_with(".safetensors");
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name == CHECKPOINTS {
+            fs::remove_dir_all(entry.path())?;
+        } else if FILES.contains(&name.as_str()) || is_model(&name) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Opens a file for lines at its end.
@@ -266,6 +295,11 @@ impl<W: Write> Lines<W> {
         }
         self.file.flush()
     }
+}
+
+/// Whether a run has written into a folder.
+fn holds_run(path: &Path) -> bool {
+    path.join("summary.json").exists() || path.join("metrics.jsonl").exists()
 }
 
 /// Whether the run in a folder failed before its first round: then it may be overwritten, and the
@@ -353,11 +387,68 @@ mod tests {
         };
         open.metric(&metric).unwrap();
         open.summary(&summary).unwrap();
+        drop(open);
         assert!(
             RunDirectory::create(&path)
                 .unwrap_err()
                 .to_string()
                 .contains("this folder holds a run already")
         );
+    }
+
+    /// The names and contents of the files of a folder.
+    fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+        let own = files.into_iter().map(|path| (path.clone(), fs::read(path).unwrap()));
+        let below = folders.iter().flat_map(|folder| contents(folder));
+        let mut all: Vec<_> = own.chain(below).collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn nothing_of_a_folder_in_use_is_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
+        let held = RunDirectory::create(&path).unwrap();
+        let checkpoints = path.join(CHECKPOINTS).join("a");
+        fs::create_dir_all(&checkpoints).unwrap();
+        for file in ["run.json", "round-000000000007.safetensors"] {
+            fs::write(checkpoints.join(file), "kept").unwrap();
+        }
+        for file in ["metrics.jsonl", "model-a.safetensors", "experiment.toml"] {
+            fs::write(path.join(file), "kept").unwrap();
+        }
+        let before = contents(&path);
+        let refused = |opened: Result<RunDirectory, ConfigError>| {
+            let error = opened.unwrap_err().to_string();
+            assert!(error.contains("another process writes a run into this folder"), "{error}");
+            assert_eq!(contents(&path), before);
+        };
+        refused(RunDirectory::anew(&path));
+        refused(RunDirectory::create(&path));
+        refused(RunDirectory::go_on(&path));
+        // A run that never began, so that its folder looks free, while it is started again.
+        fs::write(path.join("metrics.jsonl"), "").unwrap();
+        let before = contents(&path);
+        assert!(RunDirectory::create(&path).is_err());
+        assert_eq!(contents(&path), before);
+        drop(held);
+        let fresh = RunDirectory::anew(&path).unwrap();
+        let names: Vec<_> = contents(&path).into_iter().map(|(path, _)| path).collect();
+        assert_eq!(names, [path.join(".lock"), path.join("metrics.jsonl")]);
+        drop(fresh);
+    }
+
+    #[test]
+    fn files_that_no_run_wrote_are_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("experiment.toml"), "mine").unwrap();
+        for opened in [RunDirectory::create(folder.path()), RunDirectory::anew(folder.path())] {
+            let error = opened.unwrap_err().to_string();
+            assert!(error.contains("no run has written the experiment.toml"), "{error}");
+        }
+        assert_eq!(contents(folder.path()).len(), 1);
     }
 }

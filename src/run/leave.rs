@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{RunDirectory, single::NodeFile};
+use super::{RunDirectory, directory::unwritable, single::NodeFile};
 use crate::{
     config::ConfigError,
     experiment::{Experiment, Policy},
@@ -23,13 +23,19 @@ const LEAVE: &str = "leave";
 /// How often a node looks for the request, and a request for its answer.
 const LOOK: Duration = Duration::from_millis(300);
 
+/// Opens the file of the lock. One of another user can be locked, although not written.
+fn open(folder: &Path, create: bool) -> io::Result<File> {
+    let path = folder.join(LOCK);
+    let file = File::options().write(true).create(create).truncate(false).open(&path);
+    file.or_else(|error| File::open(&path).map_err(|_| error))
+}
+
 /// Holds the lock of a folder, where the file system has locks.
 ///
 /// # Errors
-/// If another process holds it.
+/// If another process holds it, or the folder cannot be written.
 pub(super) fn lock(folder: &Path) -> Result<Option<File>, ConfigError> {
-    let file = File::options().write(true).create(true).truncate(false).open(folder.join(LOCK));
-    let Ok(file) = file else { return Ok(None) };
+    let file = open(folder, true).map_err(|error| unwritable(folder, &error))?;
     let taken = match file.try_lock() {
         Ok(()) => true,
         Err(TryLockError::WouldBlock) => {
@@ -51,8 +57,7 @@ pub(super) fn forget(folder: &Path) {
 
 /// Whether a process holds the lock of a folder.
 fn is_in_use(folder: &Path) -> bool {
-    let file = File::options().write(true).open(folder.join(LOCK));
-    file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+    open(folder, false).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
 /// Looks for the request to leave.

@@ -206,6 +206,30 @@ fn what_a_run_has_written_stays_when_it_cannot_go_on() {
     succeed(&mut nodes);
 }
 
+/// `--fresh` is refused before anything is removed, so the run can be put back as before.
+#[test]
+#[ignore = "slow"]
+fn a_node_that_runs_cannot_be_begun_anew() {
+    let deployment = same_bits(Reach::Tcp, RUN, |deployment, mut nodes| {
+        NAMES.iter().for_each(|name| until_checkpoint(deployment, name));
+        let run = deployment.run("oslo");
+        let mut fresh = gradvine();
+        fresh.arg("node").arg(deployment.file("oslo.toml")).arg("--fresh");
+        let refused = fresh.assert().code(2).get_output().clone();
+        let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(errors.contains("another process writes a run into this folder"), "{errors}");
+        for file in ["metrics.jsonl", "experiment.toml", "checkpoints/oslo/run.json"] {
+            assert!(run.join(file).exists(), "{file}");
+        }
+        assert!(!checkpoints(&run, "oslo").is_empty());
+        nodes.iter().for_each(|node| node.signal("KILL"));
+        nodes.iter_mut().for_each(|node| _ = node.end());
+        NAMES.map(|name| deployment.start(name)).into()
+    });
+    let summary = json(&deployment.run("oslo").join("summary.json"));
+    assert_eq!(summary["participation"]["oslo"]["restarts"], 1, "{summary}");
+}
+
 #[test]
 #[ignore = "slow"]
 fn a_run_that_never_began_can_be_corrected() {
