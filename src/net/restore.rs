@@ -17,12 +17,15 @@ use crate::{
 };
 
 /// What other nodes must know of these checkpoints, and the newest of them.
+///
+/// # Errors
+/// If all of them are of another node or run.
 pub(super) fn saved(
     node: NodeId,
     checkpoints: &Option<Checkpoints>,
-) -> (Saved, Option<Checkpoint>) {
-    let available = checkpoints.as_ref().map(Checkpoints::available);
-    let (all, newest) = available.unwrap_or_default();
+) -> Result<(Saved, Option<Checkpoint>), RunError> {
+    let available = checkpoints.as_ref().map(Checkpoints::available).transpose();
+    let (all, newest) = available.map_err(RunError::Setup)?.unwrap_or_default();
     let kept = |&(membership, rounds): &(u64, u64)| Kept { membership, rounds };
     let kept = all[all.len().saturating_sub(MOST_ROUNDS)..].iter().map(kept).collect();
     let mut saved = Saved { nodes: vec![(node, kept)], ..Saved::default() };
@@ -30,7 +33,7 @@ pub(super) fn saved(
         saved.common = Kept { membership: newest.membership, rounds: newest.common };
         saved.history.clone_from(&newest.history);
     }
-    (saved, newest)
+    Ok((saved, newest))
 }
 
 /// Says which nodes came back without their checkpoints.

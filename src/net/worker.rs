@@ -136,7 +136,13 @@ impl Worker {
         let Worker { id, topology, links, own, limits } = self;
         let Start { config, membership, learner, checkpoints, again, confirms, results } = start;
         let rounds_in_all = config.rounds;
-        let (saved, mut newest) = saved(id, &checkpoints);
+        let (saved, mut newest) = match saved(id, &checkpoints) {
+            Ok(saved) => saved,
+            Err(error) => {
+                links.finish(Some(error.cause(id, &topology)), &mut || false);
+                return Err(error.into());
+            }
+        };
         // Nodes that were part of the run may take as long to return as lost links.
         let is_over =
             results.is_some() || checkpoints.as_ref().is_some_and(|kept| kept.results.is_some());

@@ -23,7 +23,7 @@ use crate::{
     run::{
         Checkpoints, DataRecord, Design, Evaluate, NodeFile, OwnLearner, RunDirectory, RunInfo,
         SavedFiles, Security, Single, Space, Warn,
-        checkpoint::Every,
+        checkpoint::{Every, Owner},
         count_parameters,
     },
     state::State,
@@ -304,10 +304,9 @@ impl NodeBuilder {
         let directory = directory.transpose();
         let directory = directory.map_err(|error| blame(error.with_place("node.out")))?;
         let checkpoints = directory.as_ref().filter(|_| restores).map(|directory| {
-            let name = &design.topology.node(node).name;
-            let texts = RunCard::new(&design);
-            let (path, every) = (directory.path(), Every::of(&design));
-            Checkpoints::open(path, every, (node, name), texts.texts())
+            let card = RunCard::new(&design);
+            let owner = Owner::new(&design, node, card.texts());
+            Checkpoints::open(directory.path(), Every::of(&design), owner, card.texts())
         });
         let mut checkpoints = checkpoints.transpose()?;
         if let Some(directory) = &directory {

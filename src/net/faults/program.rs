@@ -42,7 +42,7 @@ use crate::{
     },
     run::{
         Checkpoints, Whole,
-        checkpoint::{Every, Written},
+        checkpoint::{Every, Owner, Written},
     },
     state::Visitor,
     units::{NodeId, Round},
@@ -214,11 +214,10 @@ fn open(
 ) -> Result<(Whole, Checkpoints), RunError> {
     let whole = Whole::new(experiment).map_err(RunError::Setup)?;
     let design = &whole.design;
-    let name = design.topology.node(machine.into()).name.clone();
     let card = RunCard::new(design);
-    let place = (NodeId::from(machine), name.as_str());
+    let owner = Owner::new(design, machine.into(), card.texts());
     let checkpoints =
-        Checkpoints::open_on(disk, Path::new(RUN), Every::of(design), place, card.texts());
+        Checkpoints::open_on(disk, Path::new(RUN), Every::of(design), owner, card.texts());
     let checkpoints = checkpoints.map_err(RunError::Setup)?;
     Ok((whole, checkpoints))
 }

@@ -3,13 +3,14 @@
 //! It is a safetensors file. Its vectors are named in the order of the state (`000000.x`,
 //! `000001.rule.copy`, ...); everything else is JSON in the metadata key `gradvine.checkpoint`, and
 //! `gradvine.crc32c` is the checksum over that text and all vectors. Floating-point numbers are
-//! kept as their bits.
+//! kept as their bits. The text says whose the checkpoint is.
 
-use std::path::Path;
+use std::{fmt, path::Path};
 
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 
+use super::Owner;
 use crate::{
     config::ConfigError,
     data::{Disk, replace_file},
@@ -22,7 +23,7 @@ use crate::{
 };
 
 /// The version of the format.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// The metadata keys of the file.
 const HEADER: &str = "gradvine.checkpoint";
@@ -58,6 +59,26 @@ pub struct Checkpoint {
     pub(crate) common: u64,
     /// The changes of the members so far.
     pub history: Vec<Change>,
+    /// Whose it is, once it is in a file.
+    pub(crate) owner: Owner,
+}
+
+/// Why a file cannot be used.
+#[derive(Debug)]
+pub(super) enum Unusable {
+    /// It is damaged, cut short, of another format, or of another round than its name says.
+    Wrong(String),
+    /// It is of another node or another run.
+    Foreign(String),
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unusable::Wrong(problem) => f.write_str(problem),
+            Unusable::Foreign(of) => write!(f, "it is {of}"),
+        }
+    }
 }
 
 /// Everything of a checkpoint but its vectors.
@@ -81,6 +102,13 @@ struct Header {
     membership: u64,
     common: u64,
     history: Vec<Change>,
+    owner: Owner,
+}
+
+/// The part of a header that every format has.
+#[derive(Deserialize)]
+struct Format {
+    format: u32,
 }
 
 impl Checkpoint {
@@ -122,6 +150,7 @@ impl Checkpoint {
             membership: self.membership,
             common: self.common,
             history: self.history.clone(),
+            owner: self.owner.clone(),
         }
     }
 
@@ -165,25 +194,37 @@ impl Checkpoint {
             membership: header.membership,
             common: header.common,
             history: header.history,
+            owner: header.owner,
         })
     }
 
-    /// Writes the file and waits until the disk has it.
+    /// Writes the file for the owner that it has.
+    #[cfg(test)]
+    pub(crate) fn write(&self, disk: &dyn Disk, path: &Path) -> Result<(), ConfigError> {
+        self.write_as((FORMAT, &self.owner), disk, path)
+    }
+
+    /// Writes the file for this owner and waits until the disk has it.
     ///
     /// # Errors
     /// If it cannot be written; then there is none.
-    pub(crate) fn write(&self, disk: &dyn Disk, path: &Path) -> Result<(), ConfigError> {
-        self.write_as(FORMAT, disk, path)
+    pub(super) fn write_of(
+        &self,
+        owner: &Owner,
+        disk: &dyn Disk,
+        path: &Path,
+    ) -> Result<(), ConfigError> {
+        self.write_as((FORMAT, owner), disk, path)
     }
 
     /// The same with another number of the format.
     pub(super) fn write_as(
         &self,
-        format: u32,
+        (format, owner): (u32, &Owner),
         disk: &dyn Disk,
         path: &Path,
     ) -> Result<(), ConfigError> {
-        let header = Header { format, ..self.header() };
+        let header = Header { format, owner: owner.clone(), ..self.header() };
         let (text, vectors) = (serde_json::to_string(&header), self.vectors());
         let text = text.expect("a header serialises to JSON");
         let chunks = || vectors.iter().flat_map(|(_, values)| values.chunks(CHUNK));
@@ -210,18 +251,25 @@ impl Checkpoint {
         Ok(replace_file(disk, path, &mut contents)?)
     }
 
-    /// Reads a file.
+    /// Reads a file of this owner.
     ///
     /// # Errors
-    /// Why it cannot be used: it is damaged, cut short, of another format, or of another round than
-    /// its name says.
-    pub(super) fn read(disk: &dyn Disk, path: &Path, rounds: u64) -> Result<Checkpoint, String> {
-        let bytes = disk.read(path).map_err(|error| error.to_string())?;
-        let checkpoint = Checkpoint::from_bytes(&bytes)?;
+    /// Why it cannot be used.
+    pub(super) fn read(
+        disk: &dyn Disk,
+        path: &Path,
+        rounds: u64,
+        owner: &Owner,
+    ) -> Result<Checkpoint, Unusable> {
+        let bytes = disk.read(path).map_err(|error| Unusable::Wrong(error.to_string()))?;
+        let checkpoint = Checkpoint::from_bytes(&bytes).map_err(Unusable::Wrong)?;
+        if let Some(of) = checkpoint.owner.difference(owner) {
+            return Err(Unusable::Foreign(of));
+        }
         match checkpoint.snapshot.rounds {
-            Round(found) if found != rounds => {
-                Err(format!("it is of round {found}, not {rounds} as its name says"))
-            }
+            Round(found) if found != rounds => Err(Unusable::Wrong(format!(
+                "it is of round {found}, not {rounds} as its name says"
+            ))),
             _ => Ok(checkpoint),
         }
     }
@@ -241,11 +289,12 @@ impl Checkpoint {
         if *sum != format!("{found:08x}") {
             return Err(format!("damaged: its checksum is {found:08x} instead of {sum}"));
         }
-        let header: Header = serde_json::from_slice(text.as_bytes())
-            .map_err(|error| format!("its header: {error}"))?;
-        if header.format != FORMAT {
-            return Err(format!("format {}, this program reads {FORMAT}", header.format));
+        let wrong = |error: serde_json::Error| format!("its header: {error}");
+        let Format { format } = serde_json::from_slice(text.as_bytes()).map_err(wrong)?;
+        if format != FORMAT {
+            return Err(format!("format {format}, this program reads {FORMAT}"));
         }
+        let header: Header = serde_json::from_slice(text.as_bytes()).map_err(wrong)?;
         let file = SafeTensors::deserialize(bytes).map_err(damaged)?;
         let mut names: Vec<&str> = file.names();
         names.sort_unstable();

@@ -7,8 +7,11 @@
 //! RUN/checkpoints/NODE/membership.json                the membership that the node adopted last
 //! RUN/checkpoints/NODE/round-000000000120.safetensors
 //! ```
+//!
+//! Each of these files but `begun` says whose it is ([`Owner`]).
 
 mod file;
+mod owner;
 
 use std::{
     io,
@@ -19,7 +22,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-pub use self::file::Checkpoint;
+use self::file::Unusable;
+pub use self::{file::Checkpoint, owner::Owner};
 use crate::{
     config::{ConfigError, differences},
     data::{Disk, FileSystem, replace_file},
@@ -27,7 +31,6 @@ use crate::{
     drive::{Change, Membership},
     gossip::plan,
     run::{Design, directory::CHECKPOINTS},
-    units::NodeId,
 };
 
 const RUN: &str = "run.json";
@@ -36,16 +39,22 @@ pub(super) const MEMBERSHIP: &str = "membership.json";
 const PREFIX: &str = "round-";
 const SUFFIX: &str = ".safetensors";
 
-/// The sections of a run whose checkpoints are in a folder.
+/// The run and the node whose checkpoints are in a folder.
 #[derive(Serialize, Deserialize)]
 struct Identity {
-    /// The node's number and name.
-    node: u32,
-    name: String,
+    owner: Owner,
     /// The canonical texts of topology, experiment and model.
     sections: [String; 3],
     /// How often the program was started again.
     restarts: u64,
+}
+
+/// The membership that a node has adopted.
+#[derive(Serialize, Deserialize)]
+struct Adopted {
+    owner: Owner,
+    #[serde(flatten)]
+    membership: Membership,
 }
 
 /// The checkpoints of one node.
@@ -53,6 +62,8 @@ struct Identity {
 pub struct Checkpoints {
     disk: Arc<dyn Disk>,
     folder: PathBuf,
+    /// Whose they are.
+    owner: Owner,
     /// How often one is written.
     pub(crate) every: Every,
     /// Rounds after which none is needed: the run is over.
@@ -125,18 +136,51 @@ fn difference(saved: &str, now: &str) -> String {
     format!("{key} = {} in the checkpoints, {} now", word(saved), word(now))
 }
 
+impl Identity {
+    /// Compares it with what this owner and these sections are now.
+    ///
+    /// # Errors
+    /// The first difference.
+    fn compare(&self, owner: &Owner, sections: &[String; 3]) -> Result<(), String> {
+        let names = ["topology", "experiment", "model"];
+        for ((saved, now), name) in self.sections.iter().zip(sections).zip(names) {
+            if saved != now {
+                return Err(format!("{name}: {}", difference(saved, now)));
+            }
+        }
+        let now = owner.clone().in_incarnation(&self.owner.incarnation);
+        self.owner.difference(&now).map_or(Ok(()), |of| Err(format!("they are {of}")))
+    }
+}
+
+/// The checkpoints of a folder are those of another run.
+fn foreign(folder: &Path, what: &str) -> ConfigError {
+    ConfigError::new(
+        "checkpoints",
+        folder.display(),
+        format!(
+            "belong to another run: {what}; give the files of that run to go on with it, name \
+             another run directory, or begin anew with --fresh"
+        ),
+    )
+}
+
+/// The memberships and rounds of checkpoints, and the newest one.
+pub(crate) type Available = (Vec<(u64, u64)>, Option<Checkpoint>);
+
 impl Checkpoints {
-    /// The checkpoints in the folder of a run, which may have none yet.
+    /// The checkpoints of a node in the folder of a run, which may have none yet. `sections` are
+    /// the canonical texts of topology, experiment and model.
     ///
     /// # Errors
     /// If they belong to another node or another run, or the folder cannot be written.
     pub(crate) fn open(
         run: &Path,
         every: Every,
-        place: (NodeId, &str),
+        owner: Owner,
         sections: &[String; 3],
     ) -> Result<Checkpoints, ConfigError> {
-        Checkpoints::open_on(Arc::new(FileSystem), run, every, place, sections)
+        Checkpoints::open_on(Arc::new(FileSystem), run, every, owner, sections)
     }
 
     /// The same on another disk.
@@ -147,22 +191,12 @@ impl Checkpoints {
         disk: Arc<dyn Disk>,
         run: &Path,
         every: Every,
-        (node, name): (NodeId, &str),
+        mut owner: Owner,
         sections: &[String; 3],
     ) -> Result<Checkpoints, ConfigError> {
-        let folder = run.join(CHECKPOINTS).join(name);
+        let folder = run.join(CHECKPOINTS).join(owner.name());
         let wrong = |error: io::Error| {
             ConfigError::new("checkpoints", folder.display(), format!("cannot be used: {error}"))
-        };
-        let foreign = |what: String| {
-            ConfigError::new(
-                "checkpoints",
-                folder.display(),
-                format!(
-                    "belong to another run: {what}; give the files of that run to go on with it, \
-                     name another run directory, or begin anew with --fresh"
-                ),
-            )
         };
         disk.create_folder(&folder).map_err(wrong)?;
         for name in disk.names(&folder).map_err(wrong)? {
@@ -172,33 +206,36 @@ impl Checkpoints {
             }
         }
         let path = folder.join(RUN);
-        // The files of a run that never began may be corrected.
-        let begun = disk.exists(&folder.join(BEGUN));
-        let before = match disk.read(&path) {
-            Ok(_) if !begun => None,
-            Ok(bytes) => {
-                let saved: Identity = serde_json::from_slice(&bytes)
-                    .map_err(|error| foreign(format!("{RUN} cannot be read: {error}")))?;
-                if (saved.node, saved.name.as_str()) != (node.0, name) {
-                    return Err(foreign(format!("they are those of node {}", saved.name)));
-                }
-                let names = ["topology", "experiment", "model"];
-                for ((saved, now), name) in saved.sections.iter().zip(sections).zip(names) {
-                    if saved != now {
-                        return Err(foreign(format!("{name}: {}", difference(saved, now))));
-                    }
-                }
-                Some(saved.restarts)
-            }
+        let saved = match disk.read(&path) {
+            Ok(bytes) => Some(serde_json::from_slice::<Identity>(&bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(wrong(error)),
         };
-        let (used, restarts) = (before.is_some(), before.map_or(0, |before| before + 1));
-        let (name, sections) = (name.into(), sections.clone());
-        let identity = Identity { node: node.0, name, sections, restarts };
+        let restarts = match saved {
+            // The files of a run that never began may be corrected.
+            saved if !disk.exists(&folder.join(BEGUN)) => {
+                if let Some(Ok(saved)) = saved
+                    && saved.owner.is_same_place(&owner)
+                {
+                    owner.incarnation = saved.owner.incarnation;
+                }
+                None
+            }
+            None => None,
+            Some(Err(error)) => {
+                return Err(foreign(&folder, &format!("{RUN} cannot be read: {error}")));
+            }
+            Some(Ok(saved)) => {
+                saved.compare(&owner, sections).map_err(|what| foreign(&folder, &what))?;
+                owner.incarnation = saved.owner.incarnation;
+                Some(saved.restarts + 1)
+            }
+        };
+        let (used, restarts) = (restarts.is_some(), restarts.unwrap_or(0));
+        let identity = Identity { owner: owner.clone(), sections: sections.clone(), restarts };
         let text = serde_json::to_vec(&identity).map_err(|error| wrong(error.into()))?;
         replace_file(&*disk, &path, &mut |file| file.write_all(&text))?;
-        Ok(Checkpoints { disk, folder, every, last: None, used, restarts, results: None })
+        Ok(Checkpoints { disk, folder, owner, every, last: None, used, restarts, results: None })
     }
 
     /// The checkpoints of all nodes of a run in one process, whose `sections` are these. The last
@@ -213,9 +250,8 @@ impl Checkpoints {
     ) -> Result<Vec<Checkpoints>, ConfigError> {
         let last = Some(design.experiment.run.rounds);
         let one = |node: usize| {
-            let name = &design.topology.node(NodeId::from(node)).name;
-            let place = (NodeId::from(node), name.as_str());
-            let all = Checkpoints::open(run, Every::of(design), place, sections)?;
+            let owner = Owner::new(design, node.into(), sections);
+            let all = Checkpoints::open(run, Every::of(design), owner, sections)?;
             Ok(Checkpoints { last, ..all })
         };
         (0..design.topology.nodes()).map(one).collect()
@@ -224,13 +260,18 @@ impl Checkpoints {
     /// The membership that the node has adopted last, if it has adopted any.
     ///
     /// # Errors
-    /// If the file cannot be read.
+    /// If the file cannot be read, or is of another node or run.
     pub(crate) fn membership(&self) -> Result<Option<Membership>, ConfigError> {
         let path = self.folder.join(MEMBERSHIP);
         let wrong = |problem: String| ConfigError::at("membership", problem).within(path.display());
         match self.disk.read(&path) {
             Ok(bytes) => {
-                serde_json::from_slice(&bytes).map(Some).map_err(|error| wrong(error.to_string()))
+                let adopted: Adopted =
+                    serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+                match adopted.owner.difference(&self.owner) {
+                    Some(of) => Err(foreign(&self.folder, &format!("{MEMBERSHIP} is {of}"))),
+                    None => Ok(Some(adopted.membership)),
+                }
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(wrong(format!("cannot be read: {error}"))),
@@ -242,7 +283,8 @@ impl Checkpoints {
     /// # Errors
     /// If it cannot be written.
     pub(crate) fn adopt(&self, membership: &Membership) -> Result<(), ConfigError> {
-        let text = serde_json::to_vec(membership).expect("a membership serialises to JSON");
+        let adopted = Adopted { owner: self.owner.clone(), membership: membership.clone() };
+        let text = serde_json::to_vec(&adopted).expect("a membership serialises to JSON");
         let path = self.folder.join(MEMBERSHIP);
         Ok(replace_file(&*self.disk, &path, &mut |file| file.write_all(&text))?)
     }
@@ -273,10 +315,13 @@ impl Checkpoints {
 
     /// The memberships and rounds of the checkpoints that can be used, ascending, and the newest of
     /// them. A checkpoint that cannot be used is reported.
-    pub(crate) fn available(&self) -> (Vec<(u64, u64)>, Option<Checkpoint>) {
-        let (mut all, mut newest) = (Vec::new(), None);
+    ///
+    /// # Errors
+    /// If some are there, and are of another node or run, and none is this node's own.
+    pub(crate) fn available(&self) -> Result<Available, ConfigError> {
+        let (mut all, mut newest, mut others) = (Vec::new(), None, None);
         for round in self.rounds() {
-            match self.load(round) {
+            match self.read(round) {
                 Ok(checkpoint) => {
                     let place = (checkpoint.membership, round);
                     if all.iter().all(|other| place > *other) {
@@ -284,11 +329,31 @@ impl Checkpoints {
                     }
                     all.push(place);
                 }
-                Err(error) => tracing::warn!("{error}; an earlier one is used"),
+                Err(problem) => {
+                    let error = self.unusable(round, &problem);
+                    if let Unusable::Foreign(of) = problem {
+                        let name = self.path(round);
+                        let name = name.file_name().unwrap_or_default().to_string_lossy();
+                        others = Some(format!("{name} is {of}"));
+                    }
+                    tracing::warn!("{error}; an earlier one is used");
+                }
             }
         }
+        if let (true, Some(what)) = (all.is_empty(), others) {
+            return Err(foreign(&self.folder, &what));
+        }
         all.sort_unstable();
-        (all, newest)
+        Ok((all, newest))
+    }
+
+    fn read(&self, rounds: u64) -> Result<Checkpoint, Unusable> {
+        Checkpoint::read(&*self.disk, &self.path(rounds), rounds, &self.owner)
+    }
+
+    fn unusable(&self, rounds: u64, problem: &Unusable) -> ConfigError {
+        ConfigError::at("checkpoint", format!("cannot be used: {problem}"))
+            .within(self.path(rounds).display())
     }
 
     /// Reads the checkpoint after this many rounds.
@@ -296,11 +361,7 @@ impl Checkpoints {
     /// # Errors
     /// If it cannot be used.
     pub(crate) fn load(&self, rounds: u64) -> Result<Checkpoint, ConfigError> {
-        let path = self.path(rounds);
-        Checkpoint::read(&*self.disk, &path, rounds).map_err(|problem| {
-            ConfigError::at("checkpoint", format!("cannot be used: {problem}"))
-                .within(path.display())
-        })
+        self.read(rounds).map_err(|problem| self.unusable(rounds, &problem))
     }
 
     /// Writes a checkpoint; it is durable when this returns.
@@ -308,7 +369,8 @@ impl Checkpoints {
     /// # Errors
     /// If it cannot be written; those before it are unchanged.
     pub(crate) fn write(&self, checkpoint: &Checkpoint) -> Result<(), ConfigError> {
-        checkpoint.write(&*self.disk, &self.path(checkpoint.snapshot.rounds.0))
+        let path = self.path(checkpoint.snapshot.rounds.0);
+        checkpoint.write_of(&self.owner, &*self.disk, &path)
     }
 
     /// Removes the checkpoints of other rounds than `kept` says.
@@ -350,7 +412,7 @@ mod tests {
     use crate::{
         gossip::{LinkTraffic, Traffic, snapshot::Snapshot},
         state::State,
-        units::{Round, Time},
+        units::{NodeId, Round, Time},
     };
 
     fn sections() -> [String; 3] {
@@ -358,7 +420,8 @@ mod tests {
     }
 
     fn open(folder: &Path, sections: &[String; 3]) -> Result<Checkpoints, ConfigError> {
-        Checkpoints::open(folder, Every::Rounds(3), (NodeId(1), "rome"), sections)
+        let owner = Owner::of(("run", 1), (NodeId(1), "rome".into()), sections);
+        Checkpoints::open(folder, Every::Rounds(3), owner, sections)
     }
 
     fn checkpoint(rounds: u64) -> Checkpoint {
@@ -389,6 +452,7 @@ mod tests {
                 cut: vec![(NodeId(0), NodeId(1))],
                 models: Vec::new(),
             }],
+            owner: Owner::default(),
         }
     }
 
@@ -404,14 +468,19 @@ mod tests {
         for rounds in [3, 6, 9] {
             all.write(&checkpoint(rounds)).unwrap();
         }
-        let (rounds, newest) = all.available();
+        let (rounds, newest) = all.available().unwrap();
         assert_eq!(
             (rounds, newest.map(|newest| newest.common)),
             (vec![(7, 3), (7, 6), (7, 9)], Some(3))
         );
-        assert_eq!(text(&all.load(6).unwrap()), text(&checkpoint(6)));
+        let owner = all.owner.clone();
+        let expected = Checkpoint { owner, ..checkpoint(6) };
+        assert_eq!(text(&all.load(6).unwrap()), text(&expected));
         all.retain(|round| round >= 6);
-        assert_eq!(open(folder.path(), &sections()).unwrap().available().0, [(7, 6), (7, 9)]);
+        assert_eq!(
+            open(folder.path(), &sections()).unwrap().available().unwrap().0,
+            [(7, 6), (7, 9)]
+        );
         all.retain(|_| false);
         assert!(all.is_empty());
         all.remove();
@@ -445,7 +514,7 @@ mod tests {
             fs::write(all.path(6), &whole[..at]).unwrap();
             assert!(all.load(6).is_err(), "cut after {at} bytes");
         }
-        assert_eq!(all.available().0, [(7, 3)]);
+        assert_eq!(all.available().unwrap().0, [(7, 3)]);
         fs::write(all.path(9), &whole).unwrap();
         let error = all.load(9).unwrap_err().to_string();
         assert!(error.contains("it is of round 6, not 9 as its name says"), "{error}");
@@ -455,9 +524,9 @@ mod tests {
     fn a_checkpoint_of_another_format_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let all = open(folder.path(), &sections()).unwrap();
-        checkpoint(3).write_as(2, &FileSystem, &all.path(3)).unwrap();
+        checkpoint(3).write_as((1, &all.owner), &FileSystem, &all.path(3)).unwrap();
         let error = all.load(3).unwrap_err().to_string();
-        assert!(error.contains("format 2, this program reads 1"), "{error}");
+        assert!(error.contains("format 1, this program reads 2"), "{error}");
     }
 
     #[test]
@@ -477,5 +546,59 @@ mod tests {
         let error = open(folder.path(), &others).unwrap_err().to_string();
         let expected = "experiment: run.rounds = 9 in the checkpoints, 12 now";
         assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn a_file_of_another_node_run_or_beginning_is_not_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let all = open(folder.path(), &sections()).unwrap();
+        all.begin();
+        all.write(&checkpoint(3)).unwrap();
+        let own = all.owner.clone();
+        let of = |run: (&str, u64), node: (u32, &str), texts: &[String; 3]| {
+            let owner = Owner::of(run, (NodeId(node.0), node.1.into()), texts);
+            owner.in_incarnation(&own.incarnation)
+        };
+        let rome = (1, "rome");
+        let mut changed = sections();
+        changed[2] = "model.kind = softmax".into();
+        let cases = [
+            (of(("run", 1), (2, "oslo"), &sections()), "of node oslo (number 2)"),
+            (of(("second", 1), rome, &sections()), "of the run \"second\""),
+            (of(("run", 9), rome, &sections()), "run.seed = 9, and this one has 1"),
+            (of(("run", 1), rome, &changed), "another experiment, topology or model"),
+            (own.clone().in_incarnation("0"), "another beginning of this run"),
+        ];
+        for (owner, words) in cases {
+            checkpoint(6).write_of(&owner, &FileSystem, &all.path(6)).unwrap();
+            let error = all.load(6).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+            assert_eq!(all.available().unwrap().0, [(7, 3)], "the one before is used");
+        }
+        // Nothing of its own is left: it is not a node without checkpoints.
+        fs::remove_file(all.path(3)).unwrap();
+        let error = all.available().unwrap_err().to_string();
+        assert!(error.contains("belong to another run: round-000000000006"), "{error}");
+        // A restart keeps its own ones, a beginning anew does not.
+        all.write(&checkpoint(3)).unwrap();
+        let again = open(folder.path(), &sections()).unwrap();
+        assert_eq!(again.available().unwrap().0, [(7, 3)]);
+        fs::remove_file(all.folder.join(RUN)).unwrap();
+        let anew = open(folder.path(), &sections()).unwrap();
+        assert!(anew.available().unwrap_err().to_string().contains("another beginning"));
+    }
+
+    #[test]
+    fn a_membership_of_another_node_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let all = open(folder.path(), &sections()).unwrap();
+        let membership = Membership::all(3);
+        all.adopt(&membership).unwrap();
+        assert_eq!(all.membership().unwrap(), Some(membership.clone()));
+        let owner = Owner::of(("run", 1), (NodeId(2), "oslo".into()), &sections());
+        let text = serde_json::to_vec(&Adopted { owner, membership }).unwrap();
+        fs::write(all.folder.join(MEMBERSHIP), text).unwrap();
+        let error = all.membership().unwrap_err().to_string();
+        assert!(error.contains("membership.json is of node oslo"), "{error}");
     }
 }
