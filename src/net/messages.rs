@@ -140,9 +140,9 @@ impl Link {
             Message::Saved(saved) => {
                 let exists = |&(node, _): &(u32, u64)| (node as usize) < self.nodes;
                 let saved: Vec<(u32, u64)> = saved.into_iter().filter(exists).collect();
-                self.status.add_saved(&saved);
+                self.status.add_saved(self.me, &saved);
             }
-            Message::Schedule(schedule) => self.status.set_schedule(schedule),
+            Message::Schedule(schedule) => self.status.add_schedule(self.me, schedule),
             other @ (Message::Hello(_) | Message::Text(..) | Message::Probe) => {
                 return Some(End::Invalid(format!(
                     "it sent {} in the middle of a run",

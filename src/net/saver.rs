@@ -13,6 +13,7 @@
 //! A thread of its own writes the files, while the node goes on.
 
 use std::{
+    collections::VecDeque,
     sync::{
         Arc,
         mpsc::{self, Receiver, SyncSender, TrySendError},
@@ -23,7 +24,7 @@ use std::{
 
 use super::{
     clock,
-    status::{Saves, Status},
+    status::Status,
     wire::{Beginning, Schedule},
 };
 use crate::{
@@ -40,8 +41,12 @@ const CROSSING: Duration = Duration::from_secs(1);
 /// How often a node looks for news of checkpoints.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long node 0 waits for the reports of a checkpoint, in intervals.
+/// How long node 0 waits for the reports of a checkpoint after its round, in intervals or in times
+/// that a message takes to cross the network.
 const PATIENCE: u32 = 3;
+
+/// How many schedules a node follows in so many intervals.
+const MOST_SCHEDULES: (usize, u32) = (3, 2);
 
 /// The rounds from which the run goes on if no checkpoint is due before its end.
 const AT_THE_END: Round = Round(u64::MAX);
@@ -62,9 +67,12 @@ pub(super) struct Saver {
     news: u64,
     /// The newest round of which every node has a checkpoint.
     common: u64,
-    /// At node 0: when the last schedule was made.
+    /// At node 0: when the last schedule was made, and when all nodes had passed its round.
     scheduled: Instant,
+    passed: Option<Instant>,
     schedule: Schedule,
+    /// When this node last followed a schedule of others.
+    followed: VecDeque<Instant>,
     /// The membership, and the changes until it.
     membership: u64,
     history: Vec<Change>,
@@ -108,7 +116,7 @@ impl Saver {
         let lacks = without.contains(&me);
         checkpoints.retain(|saved| saved == rounds && !lacks);
         checkpoints.begin();
-        status.add_saved(&[(me.0, rounds)]);
+        status.has_saved(me, rounds);
         let writer = if clock::is_virtual() {
             Writer::Here { failing: false }
         } else {
@@ -128,6 +136,8 @@ impl Saver {
             news: 0,
             common: rounds,
             scheduled: clock::now(),
+            passed: None,
+            followed: VecDeque::new(),
             schedule: Schedule { number: 0, next: rounds, common: rounds },
             membership,
             history,
@@ -182,8 +192,10 @@ impl Saver {
         if std::mem::replace(&mut self.news, news) == news {
             return None;
         }
-        let Saves { newest, schedule } = self.status.saves().clone();
-        let own = newest.get(&self.me.0).copied().unwrap_or(0);
+        let (own, schedule) = {
+            let saves = self.status.saves();
+            (saves.newest.get(&self.me.0).copied().unwrap_or(0), saves.schedule)
+        };
         // A false message of a neighbour must not remove what this node needs.
         if schedule.common > self.common && schedule.common <= own {
             self.common = schedule.common;
@@ -191,39 +203,66 @@ impl Saver {
         }
         let is_new = schedule.number > self.schedule.number && schedule.next > self.schedule.next;
         self.schedule = schedule;
-        let ahead = is_new && schedule.next > round.0;
+        let ahead = is_new && schedule.next > round.0 && self.follows();
         ahead.then_some(Input::Snapshot(Round(schedule.next)))
+    }
+
+    /// Whether this node writes the next checkpoint of a schedule: in a fixed rhythm it follows
+    /// none, and false ones must not keep the disk busy.
+    fn follows(&mut self) -> bool {
+        let Every::Time(every) = self.checkpoints.every else { return false };
+        let (most, intervals) = MOST_SCHEDULES;
+        if self.me != NodeId(0) && self.followed.len() == most {
+            if clock::since(self.followed[0]) < intervals * every {
+                return false;
+            }
+            self.followed.pop_front();
+        }
+        self.followed.push_back(clock::now());
+        self.followed.truncate(most);
+        true
     }
 
     /// Makes the schedule, at node 0.
     fn plan(&mut self, round: Round) {
-        let (common, next) = {
+        let (oldest, latest) = {
             let saves = self.status.saves();
             let newest = (0..self.nodes as u32).map(|node| saves.newest.get(&node).copied());
             let oldest = newest.clone().min().flatten().unwrap_or(0);
-            let latest = newest.max().flatten().unwrap_or(0);
-            match self.checkpoints.every {
-                Every::Never => return,
-                // All of them are multiples.
-                Every::Rounds(_) => (oldest, self.schedule.next),
-                Every::Time(every) => {
-                    // Some nodes may have none of the rounds in between.
-                    let common = if oldest == latest { oldest } else { self.common };
-                    let waits = common < self.schedule.next;
-                    let since = clock::since(self.scheduled);
-                    let due = since >= every && (!waits || since >= PATIENCE * every);
-                    let next = if due { self.far_enough(round) } else { self.schedule.next };
-                    (common, next)
-                }
+            (oldest, newest.max().flatten().unwrap_or(0))
+        };
+        let (common, next) = match self.checkpoints.every {
+            Every::Never => return,
+            // All of them are multiples.
+            Every::Rounds(_) => (oldest, self.schedule.next),
+            Every::Time(every) => {
+                // Some nodes may have none of the rounds in between.
+                let common = if oldest == latest { oldest } else { self.common };
+                let waits = common < self.schedule.next;
+                let due = clock::since(self.scheduled) >= every
+                    && (!waits || self.is_missed(round, every));
+                (common, if due { self.far_enough(round) } else { self.schedule.next })
             }
         };
         if common > self.schedule.common || next > self.schedule.next {
             if next > self.schedule.next {
-                self.scheduled = clock::now();
+                (self.scheduled, self.passed) = (clock::now(), None);
             }
             let number = self.schedule.number + 1;
             self.status.set_schedule(Schedule { number, next, common });
         }
+    }
+
+    /// Whether all nodes have passed the scheduled round so long ago that some have no checkpoint
+    /// of it. Until then another schedule would only take its place, again and again.
+    fn is_missed(&mut self, round: Round, every: Duration) -> bool {
+        let hops = self.distance + 1;
+        // The others are at most as many rounds behind as they are far away.
+        if round.0 < self.schedule.next.saturating_add(2 * u64::from(hops)) {
+            return false;
+        }
+        let passed = *self.passed.get_or_insert_with(clock::now);
+        clock::since(passed) >= PATIENCE * every.max(CROSSING * hops)
     }
 
     /// A round that no node reaches before it knows of it.
@@ -315,11 +354,136 @@ fn write_one(
         Ok(()) => {
             let seconds = clock::since(begun).as_secs_f64();
             tracing::info!("checkpoint of round {rounds}, written in {seconds:.2} s");
-            status.add_saved(&[(me.0, rounds)]);
+            status.has_saved(me, rounds);
             *failing = false;
         }
         // Once, until it succeeds again: the disk may be full for a long time.
         Err(error) if !std::mem::replace(failing, true) => tracing::warn!("{error}"),
         Err(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::{
+        gossip::snapshot::Snapshot,
+        mixing::Topology,
+        net::{clock::virtual_time, wire::Message},
+        run::checkpoint::Owner,
+    };
+
+    const TICK: Duration = Duration::from_millis(100);
+
+    /// One node of a run whose rounds take some ticks each.
+    struct Node {
+        saver: Saver,
+        status: Arc<Status>,
+        round: u64,
+        request: Option<u64>,
+        saved: Vec<u64>,
+    }
+
+    struct Network {
+        topology: Topology,
+        nodes: Vec<Node>,
+        now: Instant,
+        ticks: u64,
+    }
+
+    impl Network {
+        fn new(folder: &Path, spec: &str, every: Duration) -> Network {
+            let now = Instant::now();
+            virtual_time::set(now);
+            let topology = Topology::parse(spec, 0).unwrap();
+            let node = |node: usize| {
+                let sections = Default::default();
+                let owner = Owner::of(("run", 1), (node.into(), format!("n{node}")), &sections);
+                let every = Every::Time(every);
+                let checkpoints = Checkpoints::open(folder, every, owner, &sections).unwrap();
+                let status = Arc::new(Status::new([].into_iter()));
+                let (at, shared) = (Beginning::default(), Arc::clone(&status));
+                let saver = Saver::new(checkpoints, shared, &topology, node.into(), at, 0);
+                Node { saver, status, round: 0, request: None, saved: Vec::new() }
+            };
+            let nodes = (0..topology.nodes()).map(node).collect();
+            Network { topology, nodes, now, ticks: 0 }
+        }
+
+        /// Lets time pass. News crosses a link in a tick; a round takes `pace` ticks, and nodes
+        /// that are further from node 0 are as many rounds behind.
+        fn tick(&mut self, pace: u64) {
+            self.now += TICK;
+            self.ticks += 1;
+            virtual_time::set(self.now);
+            let before: Vec<_> =
+                self.nodes.iter().map(|node| node.status.saves().clone()).collect();
+            let (mut far, mut order) = (Vec::new(), Vec::new());
+            self.topology.graph().distances(NodeId(0), &mut far, &mut order);
+            for (index, node) in self.nodes.iter_mut().enumerate() {
+                let me = NodeId::from(index);
+                for peer in self.topology.neighbours(me) {
+                    for message in before[peer.index()].news(&mut Default::default()) {
+                        match message {
+                            Message::Saved(saved) => node.status.add_saved(me, &saved),
+                            Message::Schedule(schedule) => node.status.add_schedule(me, schedule),
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                }
+                node.round = (self.ticks / pace).saturating_sub(u64::from(far[index]));
+                if let Some(Input::Snapshot(round)) = node.saver.look(Round(node.round)) {
+                    node.request = Some(round.0);
+                }
+                if let Some(round) = node.request.take_if(|round| *round <= node.round) {
+                    let snapshot = Snapshot { rounds: Round(round), ..Snapshot::default() };
+                    node.saver.save(Checkpoint { snapshot, ..Checkpoint::default() });
+                    node.saved.push(round);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn short_intervals_and_slow_rounds_write_checkpoints_that_all_nodes_have() {
+        // Intervals shorter than a schedule takes, and rounds longer than an interval.
+        for (every, pace, ticks) in [(0.1, 1, 600), (1.0, 1, 600), (1.0, 50, 6000), (60.0, 1, 3000)]
+        {
+            let folder = tempfile::tempdir().unwrap();
+            let every = Duration::from_secs_f64(every);
+            let mut network = Network::new(folder.path(), "ring:8", every);
+            (0..ticks).for_each(|_| network.tick(pace));
+            let first = &network.nodes[0];
+            assert!(first.saved.len() >= 4, "{every:?}, {pace}: {:?}", first.saved);
+            for node in &network.nodes {
+                assert!(node.saver.common > 0, "{every:?}, {pace}");
+                let both = node.saved.len().min(first.saved.len());
+                assert_eq!(node.saved[..both], first.saved[..both], "{every:?}, {pace}");
+            }
+        }
+    }
+
+    #[test]
+    fn false_schedules_neither_keep_the_disk_busy_nor_stop_the_true_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut network = Network::new(folder.path(), "ring:4", Duration::from_secs(10));
+        for tick in 0..1000 {
+            network.tick(1);
+            let node = &network.nodes[2];
+            let Schedule { number, .. } = node.status.saves().schedule;
+            if tick > 500 {
+                let next = node.round + 1;
+                node.status
+                    .add_schedule(NodeId(2), Schedule { number: number + 1, next, common: 0 });
+            }
+        }
+        // At most three in 20 s.
+        let saved = &network.nodes[2].saved;
+        assert!(saved.len() >= 4 && saved.len() <= 4 + 3 * 3, "{saved:?}");
+        assert!(saved.is_sorted_by(|a, b| a < b), "{saved:?}");
+        let last = network.nodes[0].saver.common;
+        assert!(last > 0 && !network.nodes[0].saver.checkpoints.is_empty());
     }
 }

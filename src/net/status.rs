@@ -26,6 +26,9 @@ use crate::units::NodeId;
 /// The newest protocol version that a program knows, if any, and its name.
 type Program = (Option<u32>, String);
 
+/// The most schedules of checkpoints that a node may have missed while its links were lost.
+const MOST_MISSED: u64 = 1 << 20;
+
 /// The state that a host's tasks share with the thread of its core.
 #[derive(Debug)]
 pub struct Status {
@@ -218,15 +221,35 @@ impl Status {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Records that nodes have checkpoints of these rounds.
-    pub(super) fn add_saved(&self, saved: &[(u32, u64)]) {
+    /// Records that this node has a checkpoint of this round.
+    pub(super) fn has_saved(&self, me: NodeId, rounds: u64) {
+        self.add(&mut self.saves(), me.0, rounds);
+    }
+
+    /// Records what a neighbour says about the checkpoints of nodes. What this node has, it knows
+    /// itself: no message may say so.
+    pub(super) fn add_saved(&self, me: NodeId, saved: &[(u32, u64)]) {
         let mut saves = self.saves();
-        for &(node, rounds) in saved {
-            let known = saves.newest.entry(node).or_default();
-            if rounds > *known {
-                *known = rounds;
-                self.save_news.fetch_add(1, Ordering::Release);
-            }
+        for &(node, rounds) in saved.iter().filter(|(node, _)| *node != me.0) {
+            self.add(&mut saves, node, rounds);
+        }
+    }
+
+    fn add(&self, saves: &mut Saves, node: u32, rounds: u64) {
+        let known = saves.newest.entry(node).or_default();
+        if rounds > *known {
+            *known = rounds;
+            self.save_news.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Takes a schedule of checkpoints that a neighbour passes on, unless a newer one is known. Node
+    /// 0 makes them, and takes none.
+    pub(super) fn add_schedule(&self, me: NodeId, schedule: Schedule) {
+        let known = self.saves().schedule.number;
+        // One false number must not hide all that follow.
+        if me != NodeId(0) && schedule.number <= known.saturating_add(MOST_MISSED) {
+            self.set_schedule(schedule);
         }
     }
 
@@ -365,5 +388,21 @@ mod tests {
         std::thread::sleep(HEARTBEAT);
         far.add_beats(NodeId(2), &[beat(0, 3)]);
         assert!(far.at_work().unwrap().when > before);
+    }
+
+    #[test]
+    fn no_message_says_what_this_node_has_saved_and_node_0_takes_no_schedule() {
+        let status = Status::new([].into_iter());
+        status.has_saved(NodeId(1), 40);
+        status.add_saved(NodeId(1), &[(1, u64::MAX), (2, 60)]);
+        let newest: Vec<_> = status.saves().newest.iter().map(|(n, r)| (*n, *r)).collect();
+        assert_eq!(newest, [(1, 40), (2, 60)]);
+        let schedule = |number| Schedule { number, next: 50, common: 0 };
+        status.add_schedule(NodeId(0), schedule(1));
+        assert_eq!(status.saves().schedule.number, 0);
+        status.add_schedule(NodeId(1), schedule(u64::MAX));
+        assert_eq!(status.saves().schedule.number, 0, "later ones would be hidden");
+        status.add_schedule(NodeId(1), schedule(9));
+        assert_eq!(status.saves().schedule, schedule(9));
     }
 }

@@ -431,8 +431,8 @@ fn receive(state: &mut State, connection: u64, from: usize, parcel: Parcel) {
             }
             notify(state, connection, side, Event::Start { from: node, message });
         }
-        Message::Saved(saved) => status.add_saved(&saved),
-        Message::Schedule(schedule) => status.set_schedule(schedule),
+        Message::Saved(saved) => status.add_saved(me, &saved),
+        Message::Schedule(schedule) => status.add_schedule(me, schedule),
         Message::Working(beats) => {
             let beat = |(node, count, absent)| Beat { node: NodeId(node), count, absent };
             let beats: Vec<Beat> = beats.into_iter().map(beat).collect();
