@@ -84,7 +84,7 @@ impl TestRows {
     /// Scores a model on all of them; `None` without any, or before the run has begun.
     pub(super) fn score(&self, model: &Model, x: &[f32]) -> Option<Score> {
         let scores: Option<Vec<Score>> =
-            self.all().map(|rows| Some(evaluate(model, x, rows.ready()?).into())).collect();
+            self.all().map(|rows| Some(evaluate(model, x, &*rows.ready()?).into())).collect();
         Score::merged(&scores?)
     }
 }

@@ -5,6 +5,7 @@
 //! one node's learner; [`specs`] makes a run from objectives of another program. A [`Session`] is a
 //! whole run that writes its results into a [`RunDirectory`], with a [`Summary`].
 
+mod agreed;
 pub mod arithmetic;
 mod begin;
 mod card;
@@ -41,6 +42,7 @@ mod warm_start;
 mod watch;
 mod whole;
 
+pub use agreed::Agreed;
 pub use checkpoint::{Checkpoint, Checkpoints};
 pub use constants::Constants;
 pub use data_record::{DataRecord, Usage};

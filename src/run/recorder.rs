@@ -6,7 +6,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -14,7 +14,7 @@ use std::{
 use litemap::LiteMap;
 
 use super::{
-    Design, EndError, Ending, RunDirectory, Shared, Single, Summary, Whole, class_counts,
+    Agreed, Design, EndError, Ending, RunDirectory, Shared, Single, Summary, Whole, class_counts,
     record::Closing,
 };
 use crate::{
@@ -42,7 +42,7 @@ pub struct RunInfo {
     design: Arc<Design>,
     /// `None` for a program's model.
     model: Option<Model>,
-    preprocessing: Arc<OnceLock<Preprocessing>>,
+    preprocessing: Agreed<Preprocessing>,
     classes: Vec<String>,
     columns: Option<Columns>,
     /// Rows and rows per class of the nodes whose data is here.
@@ -57,7 +57,7 @@ impl From<&Whole> for RunInfo {
         RunInfo {
             design: Arc::clone(&whole.design),
             model: Some(whole.model.clone()),
-            preprocessing: Arc::clone(&whole.preprocessing),
+            preprocessing: whole.preprocessing.clone(),
             classes: whole.classes.clone(),
             columns: whole.shards[0].raw().columns.clone(),
             rows: whole.shards.iter().enumerate().map(rows).collect(),
@@ -70,7 +70,7 @@ impl From<&Single> for RunInfo {
         RunInfo {
             design: Arc::clone(&single.design),
             model: Some(single.model.clone()),
-            preprocessing: Arc::clone(&single.preprocessing),
+            preprocessing: single.preprocessing.clone(),
             classes: single.classes.clone(),
             columns: single.columns().cloned(),
             rows: LiteMap::from_iter([(single.node, (single.rows, single.class_rows.clone()))]),
@@ -84,7 +84,7 @@ impl RunInfo {
         RunInfo {
             design,
             model: None,
-            preprocessing: Arc::default(),
+            preprocessing: Agreed::default(),
             classes: Vec::new(),
             columns: None,
             rows: LiteMap::from_iter([(node, (rows, Vec::new()))]),
@@ -346,7 +346,7 @@ impl RunInfo {
         let saved = SavedModel {
             model: model.clone(),
             x: x.to_vec(),
-            preprocessing: self.preprocessing.get().cloned().unwrap_or_default(),
+            preprocessing: self.preprocessing.get().as_deref().cloned().unwrap_or_default(),
             schema: self.design.experiment.data.schema.clone(),
             classes: self.classes.clone(),
             columns: self.columns.clone(),

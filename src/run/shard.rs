@@ -1,11 +1,11 @@
 //! The learner of a data shard, for every run on a data file.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ndarray::ArrayView1;
 
 use super::{
-    Design,
+    Agreed, Design,
     division::join,
     record::{Closing, Opening, merge},
 };
@@ -32,9 +32,16 @@ const MOST_COUNTING: usize = 256;
 #[derive(Debug)]
 pub struct Shared {
     raw: Arc<Dataset>,
-    prepared: OnceLock<Arc<Dataset>>,
+    prepared: Mutex<Option<ReadyRows>>,
     /// Rows that are kept for validation.
     kept: Option<Kept>,
+}
+
+/// Rows as the model sees them, with the constants that made them so.
+#[derive(Debug)]
+struct ReadyRows {
+    by: Arc<Preprocessing>,
+    rows: Arc<Dataset>,
 }
 
 /// Rows that are kept for validation.
@@ -75,7 +82,7 @@ impl Shared {
     }
 
     fn of(raw: Dataset, kept: Option<Kept>) -> Shared {
-        Shared { raw: Arc::new(raw), prepared: OnceLock::new(), kept }
+        Shared { raw: Arc::new(raw), prepared: Mutex::default(), kept }
     }
 
     /// The data as loaded.
@@ -97,22 +104,27 @@ impl Shared {
     }
 
     /// The data as the model sees it, once the run has begun.
-    pub fn ready(&self) -> Option<&Arc<Dataset>> {
-        self.prepared.get()
+    pub fn ready(&self) -> Option<Arc<Dataset>> {
+        let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        prepared.as_ref().map(|ready| Arc::clone(&ready.rows))
     }
 
-    fn prepare(&self, preprocessing: &Preprocessing) -> Result<Arc<Dataset>, ConfigError> {
-        if let Some(ready) = self.prepared.get() {
-            return Ok(Arc::clone(ready));
+    /// Prepares them by these constants, unless they are.
+    fn prepare(&self, by: &Arc<Preprocessing>) -> Result<Arc<Dataset>, ConfigError> {
+        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ready) = prepared.as_ref().filter(|ready| ready.by == *by) {
+            return Ok(Arc::clone(&ready.rows));
         }
-        let prepared = if preprocessing.is_none() {
+        // Those of another beginning need no place beside the new ones.
+        *prepared = None;
+        let rows = if by.is_none() {
             Arc::clone(&self.raw)
         } else {
             let mut data = Dataset::clone(&self.raw);
-            preprocessing.apply(&mut data)?;
+            by.apply(&mut data)?;
             Arc::new(data)
         };
-        Ok(Arc::clone(self.prepared.get_or_init(|| prepared)))
+        Ok(Arc::clone(&prepared.insert(ReadyRows { by: Arc::clone(by), rows }).rows))
     }
 }
 
@@ -124,7 +136,7 @@ pub struct ShardLearner {
     shard: Arc<Shared>,
     test: Option<Arc<Shared>>,
     /// The constants that all nodes use, once known.
-    preprocessing: Arc<OnceLock<Preprocessing>>,
+    preprocessing: Agreed<Preprocessing>,
     started: Option<Started>,
 }
 
@@ -142,15 +154,14 @@ struct Started {
 }
 
 impl ShardLearner {
-    /// A learner that has not begun. The first learner that knows the constants of the run sets
-    /// `preprocessing`.
+    /// A learner that has not begun. It sets `preprocessing` when it knows the constants of the run.
     pub(crate) fn new(
         design: Arc<Design>,
         model: Model,
         node: NodeId,
         shard: Arc<Shared>,
         test: Option<Arc<Shared>>,
-        preprocessing: Arc<OnceLock<Preprocessing>>,
+        preprocessing: Agreed<Preprocessing>,
     ) -> ShardLearner {
         ShardLearner { node, design, model, shard, test, preprocessing, started: None }
     }
@@ -223,7 +234,8 @@ impl Learner for ShardLearner {
         let all = Opening::from_bytes(merged, &design.sums())
             .map_err(|error| ConfigError::at("setup record of all nodes", error))?;
         let agreed = preprocessing_of(design, &all)?;
-        let preprocessing = self.preprocessing.get_or_init(|| agreed);
+        // Those of the members now: the run may begin again without nodes that were there before.
+        let preprocessing = &self.preprocessing.set(agreed);
         let data = self.shard.prepare(preprocessing)?;
         let nodes = design.topology.nodes();
         let weight =
@@ -348,7 +360,10 @@ mod tests {
     use ndarray::Array2;
 
     use super::*;
-    use crate::experiment::{Keep, StopParams};
+    use crate::{
+        experiment::{Experiment, Keep, StopParams},
+        run::Whole,
+    };
 
     fn rows(target: Target) -> Arc<Shared> {
         let features = Array2::from_shape_fn((20, 2), |(row, column)| (2 * row + column) as f32);
@@ -383,5 +398,38 @@ mod tests {
             let error = Shared::training(all, &run(0.99)).err().map(|error| error.to_string());
             assert!(error.is_some_and(|error| error.contains("run.stop_early.share = 0.99")));
         }
+    }
+
+    /// A node whose run begins again without others takes the constants of those that are there: so
+    /// does one that is started then, and a repetition in the simulator.
+    #[test]
+    fn the_constants_are_those_of_the_members_at_the_last_beginning() {
+        let sets = ["topology.file=ring:4", "data.standardize=true", "data.source=breast-cancer"];
+        let whole = || {
+            let experiment = Experiment::default_with(&sets.map(String::from)).unwrap();
+            Whole::new(experiment).unwrap()
+        };
+        let (first, again) = (whole(), whole());
+        let merged = |nodes: &[usize]| {
+            let setup = |node: &usize| first.spec((*node).into()).learner.setup().unwrap();
+            let records: Vec<Vec<u8>> = nodes.iter().map(|node| setup(node).record).collect();
+            let records: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
+            merge(&records, &first.design.sums()).unwrap()
+        };
+        let (all, without) = (merged(&[0, 1, 2, 3]), merged(&[0, 1, 2]));
+        let mut learner = first.spec(NodeId(0)).learner;
+        learner.prepare(&all).unwrap();
+        let of_all = first.preprocessing.get().unwrap();
+        learner.prepare(&without).unwrap();
+        again.spec(NodeId(0)).learner.prepare(&without).unwrap();
+        let of_some = again.preprocessing.get().unwrap();
+        assert_ne!(of_all, of_some);
+        assert_eq!(first.preprocessing.get().unwrap(), of_some);
+        let rows = |whole: &Whole| whole.shards[0].ready().unwrap();
+        assert_eq!(rows(&first).features, rows(&again).features);
+        // The same constants prepare nothing anew.
+        let before = rows(&first);
+        learner.prepare(&without).unwrap();
+        assert!(Arc::ptr_eq(&before, &rows(&first)));
     }
 }

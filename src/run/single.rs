@@ -3,14 +3,14 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
+    sync::Arc,
 };
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{
-    DataRecord, Needs,
+    Agreed, DataRecord, Needs,
     design::{Design, weighting_of_files},
     record::Score,
     shard::{ShardLearner, Shared, class_counts, evaluate},
@@ -228,7 +228,7 @@ pub struct Single {
     /// Class names, if there are classes.
     pub classes: Vec<String>,
     /// The scale, set when the run begins.
-    pub preprocessing: Arc<OnceLock<Preprocessing>>,
+    pub preprocessing: Agreed<Preprocessing>,
     /// The rows that were read.
     pub read: DataRecord,
     /// The rows that this node trains on.
@@ -342,7 +342,7 @@ impl Single {
         let rows = std::iter::once(&train).chain(&test);
         let model = design.table_model()?;
         Needs::alone(&design, node, rows).check(&design, "this node", "")?;
-        let preprocessing = Arc::new(OnceLock::new());
+        let preprocessing = Agreed::default();
         let test = test.map(Shared::new);
         let train = Shared::training(Shared::new(train), &design.experiment.run)?;
         let (rows, class_rows) = (train.raw().rows() as u64, class_counts(train.raw()));
@@ -352,7 +352,7 @@ impl Single {
             node,
             Arc::clone(&train),
             test.clone(),
-            Arc::clone(&preprocessing),
+            preprocessing.clone(),
         );
         let config = design.node(node, learner.setup(), Readers::Everyone);
         Ok(Single {
@@ -382,6 +382,6 @@ impl Single {
     /// Scores a model on this node's test rows; `None` without test rows, or before the run has
     /// begun.
     pub fn score(&self, x: &[f32]) -> Option<Score> {
-        Some(evaluate(&self.model, x, self.test.as_ref()?.ready()?).into())
+        Some(evaluate(&self.model, x, &*self.test.as_ref()?.ready()?).into())
     }
 }

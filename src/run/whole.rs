@@ -1,11 +1,9 @@
 //! A run with all nodes in this process: data split into shards, one learner each.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, OnceLock},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
+    Agreed,
     design::{self, Design},
     division::{Division, Origin, TestRows, name_by_sources},
     record::Score,
@@ -52,7 +50,7 @@ pub struct Whole {
     /// Class names, if there are classes.
     pub classes: Vec<String>,
     /// What is done with features before the model sees them, set when the run begins.
-    pub preprocessing: Arc<OnceLock<Preprocessing>>,
+    pub preprocessing: Agreed<Preprocessing>,
     /// The conditions of links and machines for `simulate` and `plan`.
     pub conditions: Conditions,
     /// The absences that a simulation has.
@@ -100,7 +98,7 @@ impl Whole {
             tests,
             origin,
             classes,
-            preprocessing: Arc::default(),
+            preprocessing: Agreed::default(),
         })
     }
 
@@ -118,7 +116,7 @@ impl Whole {
             node,
             shard,
             self.tests.of(node).cloned(),
-            Arc::clone(&self.preprocessing),
+            self.preprocessing.clone(),
         );
         NodeSpec {
             config: self.design.node(node, learner.setup(), Readers::Root),
@@ -138,7 +136,7 @@ impl Whole {
         for shard in &self.shards {
             let shard = shard.ready()?;
             let weight = if self.design.by_rows() { shard.rows() as f64 } else { 1.0 };
-            sum += weight * evaluate(&self.model, x, shard).loss;
+            sum += weight * evaluate(&self.model, x, &shard).loss;
             weights += weight;
         }
         Some(sum / weights)
@@ -153,7 +151,7 @@ impl Whole {
     /// Scores a model on the test rows of a node; `None` without any, or before the run has begun.
     pub(crate) fn score_at(&self, node: NodeId, x: &[f32]) -> Option<Score> {
         let test = self.tests.of(node)?.ready()?;
-        Some(evaluate(&self.model, x, test).into())
+        Some(evaluate(&self.model, x, &test).into())
     }
 
     /// Rows per class of a node's shard.

@@ -56,8 +56,9 @@ fn least(whole: &Whole) -> Option<f64> {
     if experiment.model.kind != "least-squares" {
         return None;
     }
-    let shards: Vec<&Dataset> =
-        whole.shards.iter().map(|shard| Some(&**shard.ready()?)).collect::<Option<_>>()?;
+    let shards: Vec<Arc<Dataset>> =
+        whole.shards.iter().map(|shard| shard.ready()).collect::<Option<_>>()?;
+    let shards: Vec<&Dataset> = shards.iter().map(|shard| &**shard).collect();
     let weight = |shard: &Dataset| if whole.design.by_rows() { shard.rows() as f64 } else { 1.0 };
     let total: f64 = shards.iter().map(|shard| weight(shard)).sum();
     let weighted: Vec<(f64, &Dataset)> =

@@ -135,6 +135,7 @@ impl Scenario {
             "data.rows=60",
             "data.features=12",
             "data.test_share=0",
+            "data.standardize=true",
             "model.kind=least-squares",
             "optimizer.step=0.02",
             "optimizer.batch=4",
