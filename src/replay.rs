@@ -1,11 +1,15 @@
 //! Repeats a run whose members changed, in the simulator: with the same history it ends with the
 //! same bits.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use crate::{
     config::ConfigError,
     drive::{Change, Elapsed, NoopObserver, Observer, RunError},
+    experiment::Selection,
     gossip::{Lie, LinkTraffic, Node, OwnModel, Rejoin, RoundDone, tree::Readers},
     links::Conditions,
     mixing::Topology,
@@ -55,6 +59,37 @@ impl From<Simulated> for Driven {
     fn from(simulated: Simulated) -> Driven {
         Driven { ended: simulated.ended, trace: Some(simulated.trace) }
     }
+}
+
+/// The file of the experiment of a run that is to be repeated: the one that is selected or, if
+/// nothing is, the one beside the run's summary.
+///
+/// # Errors
+/// If none is there, or it is that of one node, which has only its own rows.
+pub fn experiment_of(
+    selection: &Selection,
+    summary: &Path,
+) -> Result<Option<PathBuf>, ConfigError> {
+    if *selection != Selection::default() {
+        return Ok(selection.experiment.clone());
+    }
+    let beside = summary.with_file_name("experiment.toml");
+    let wrong = |why: &str| {
+        let problem = format!("{why}: name the experiment of all nodes, as for a first run");
+        Err(ConfigError::new("history", summary.display(), problem))
+    };
+    if !beside.is_file() {
+        return wrong("no experiment.toml is beside this summary");
+    }
+    let is_of_one = Topology::load(&summary.with_file_name("topology.toml")).is_ok_and(|all| {
+        let model = |node: usize| format!("model-{}.safetensors", all.node(node.into()).name);
+        let has = |node: &usize| summary.with_file_name(model(*node)).exists();
+        all.nodes() > 1 && (0..all.nodes()).filter(has).count() == 1
+    });
+    if is_of_one {
+        return wrong("the experiment.toml beside this summary is that of one node");
+    }
+    Ok(Some(beside))
 }
 
 /// The history of a summary's run, for [`replay`] on this topology. If the summary of that has the

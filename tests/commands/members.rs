@@ -186,6 +186,43 @@ fn the_others_go_on_without_a_killed_node_and_it_returns() {
     assert!(summary["final"]["test_accuracy_min"].as_f64().unwrap() > 0.9, "{summary}");
 }
 
+/// The run begins again at round 0, with the constants of the features of those that are there. The
+/// simulator takes the experiment beside the summary.
+#[test]
+#[ignore = "slow"]
+fn members_that_change_before_the_first_checkpoint_begin_again_with_their_own_constants() {
+    let sets = ["data.standardize=true", "checkpoint.every_rounds=100000", "data.split=by-label"];
+    let ring = Ring::new(ROUNDS, 2.0, &sets);
+    let mut nodes = NODES.map(|node| (node, ring.start(node)));
+    NODES.iter().for_each(|node| until_running(&ring.run(*node)));
+    nodes[3].1.signal("KILL");
+    nodes[3].1.end();
+    let mut rest: Vec<_> = nodes.into_iter().filter(|(node, _)| *node != 3).collect();
+    for (_, node) in &rest {
+        until_says(node, "the run goes on with 4 of 5 nodes, without 3");
+    }
+    let summary = ring.end(&mut rest, 3, ROUNDS);
+    assert_eq!(members(&summary), [vec!["0", "1", "2", "4"]]);
+    assert_eq!(summary["history"][0]["round"], 0, "{summary}");
+    let of_node = ring.run(0).join("summary.json");
+    let refused = command::refused(gradvine().args(["simulate", "--history"]).arg(of_node));
+    assert!(
+        refused.contains("the experiment.toml beside this summary is that of one"),
+        "{refused}"
+    );
+    // The experiment of all nodes, and beside it the summary of one of them.
+    let whole = ring.folder.path().join("whole");
+    fs::create_dir(&whole).unwrap();
+    let text = fs::read_to_string(ring.folder.path().join("run/experiment.toml")).unwrap();
+    let text = text.replace("rounds = 1\n", &format!("rounds = {ROUNDS}\n"));
+    fs::write(whole.join("experiment.toml"), text).unwrap();
+    fs::copy(ring.run(0).join("summary.json"), whole.join("summary.json")).unwrap();
+    let mut again = gradvine();
+    again.args(["simulate", "--quiet", "--no-baseline", "--history"]);
+    again.arg(whole.join("summary.json")).arg("--out").arg(ring.folder.path().join("twice"));
+    again.assert().success();
+}
+
 #[test]
 #[ignore = "slow"]
 fn a_run_whose_members_change_stops_early() {

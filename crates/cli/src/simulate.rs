@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use gradvine::{
     drive::RunError,
-    replay::{difference, history_of, replay, simulate},
+    replay::{difference, experiment_of, history_of, replay, simulate},
     run::Summary,
 };
 use gradvine_terminal::Exit;
@@ -26,7 +26,8 @@ bandwidths come from the topology file's links, the rest from [network]: preset 
 ethernet, 4g, 5g, shanghai-boston), latency_ms, bandwidth_mbps, jitter_ms, loss, variation, uplink,
 compute. Times in metrics.jsonl and summary.json are virtual; one seed gives one trace.")]
 pub struct Args {
-    /// Repeat a run whose members changed: the summary of that run.
+    /// Repeat a run whose members changed: the summary of that run. Unless an experiment or
+    /// settings are given, the experiment is the one beside it.
     #[arg(long, value_name = "SUMMARY")]
     history: Option<PathBuf>,
     #[command(flatten)]
@@ -34,8 +35,9 @@ pub struct Args {
 }
 
 /// Runs an experiment on a virtual network.
-pub fn run(args: Args) -> Result<(), Exit> {
+pub fn run(mut args: Args) -> Result<(), Exit> {
     if let Some(path) = &args.history {
+        args.run.select.experiment = experiment_of(&args.run.select.selection(), path)?;
         return run_again(&args.run, path);
     }
     watched(&args.run, "simulate", |whole, watch, _| Ok(simulate(whole, watch)?.into()))
