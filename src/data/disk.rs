@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::DataError;
+use crate::files;
 
 /// Writes the contents of a file.
 pub type WriteContents<'a> = &'a mut dyn FnMut(&mut dyn Write) -> io::Result<()>;
@@ -29,13 +30,14 @@ pub trait Disk: Debug + Send + Sync {
     /// As [`std::fs::read_dir`].
     fn names(&self, folder: &Path) -> io::Result<Vec<String>>;
 
-    /// Makes a folder and those above it, unless they exist.
+    /// Makes a folder and those above it, unless they exist. Only its owner can enter it.
     ///
     /// # Errors
     /// As [`std::fs::create_dir_all`].
     fn create_folder(&self, folder: &Path) -> io::Result<()>;
 
-    /// Writes a file and waits until the disk has its contents, but not yet its name.
+    /// Writes a new file, in place of one that may be there, and waits until the disk has its
+    /// contents, but not yet its name.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -85,11 +87,11 @@ impl Disk for FileSystem {
     }
 
     fn create_folder(&self, folder: &Path) -> io::Result<()> {
-        fs::create_dir_all(folder)
+        files::create_folder(folder)
     }
 
     fn write(&self, path: &Path, contents: WriteContents<'_>) -> io::Result<()> {
-        let mut file = BufWriter::new(File::create(path)?);
+        let mut file = BufWriter::new(files::create(path)?);
         contents(&mut file)?;
         file.into_inner()?.sync_all()
     }
@@ -109,6 +111,48 @@ impl Disk for FileSystem {
 
     fn remove_folder(&self, folder: &Path) -> io::Result<()> {
         fs::remove_dir(folder)
+    }
+}
+
+/// The file system of the computer, on which nothing changes: to look at what would happen.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadOnly;
+
+impl Disk for ReadOnly {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        FileSystem.read(path)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        FileSystem.exists(path)
+    }
+
+    fn names(&self, folder: &Path) -> io::Result<Vec<String>> {
+        FileSystem.names(folder)
+    }
+
+    fn create_folder(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&self, _: &Path, _: WriteContents<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync_folder(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn remove_file(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn remove_folder(&self, _: &Path) -> io::Result<()> {
+        Ok(())
     }
 }
 

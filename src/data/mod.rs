@@ -83,7 +83,7 @@ pub(crate) use describe::complete;
 pub use describe::{ColumnDescription, Description, describe};
 #[cfg(test)]
 pub(crate) use disk::WriteContents;
-pub(crate) use disk::{Disk, FileSystem, replace_file};
+pub(crate) use disk::{Disk, FileSystem, ReadOnly, replace_file};
 pub use embedded::{EMBEDDED, Embedded};
 pub use error::DataError;
 pub use input::{Reading, observe_reading};

@@ -2,6 +2,7 @@
 //! end.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
@@ -13,14 +14,27 @@ use super::{
     leave,
     metrics::Metric,
 };
-use crate::config::ConfigError;
+use crate::{config::ConfigError, files};
 
 /// The files that a run writes before its first round, and its summaries.
-const FILES: [&str; 6] =
-    ["metrics.jsonl", "experiment.toml", "topology.toml", "data.json", "summary.json", MODEL_CARD];
+const FILES: [&str; 7] = [
+    AWAY,
+    "metrics.jsonl",
+    "experiment.toml",
+    "topology.toml",
+    "data.json",
+    "summary.json",
+    MODEL_CARD,
+];
+
+/// Why nodes are away, as a node has seen it last.
+pub(super) const AWAY: &str = "away.json";
 
 /// The folder of checkpoints in a run's.
 pub(super) const CHECKPOINTS: &str = "checkpoints";
+
+/// The folder of the nodes of a run, if they are processes of their own.
+const NODES: &str = "nodes";
 
 /// A run's folder, open for metrics.
 #[derive(Debug)]
@@ -72,8 +86,9 @@ impl RunDirectory {
     /// # Errors
     /// If it cannot be written.
     pub fn go_on(path: &Path) -> Result<RunDirectory, ConfigError> {
+        refuse_links(path)?;
         let _lock = leave::lock(path)?;
-        let metrics = append(&path.join("metrics.jsonl"));
+        let metrics = files::append(&path.join("metrics.jsonl"));
         let metrics = metrics.map_err(|error| unwritable(path, &error))?;
         let (path, metrics) = (path.to_path_buf(), Lines::new(metrics));
         Ok(RunDirectory { path, fresh: false, goes_on: true, metrics, _lock })
@@ -98,7 +113,7 @@ impl RunDirectory {
             };
             let kept: String = text.lines().filter(stays).flat_map(|line| [line, "\n"]).collect();
             self.write("metrics.jsonl", &kept)?;
-            append(&path)
+            files::append(&path)
         })();
         self.metrics = Lines::new(rewound.map_err(|error| at(&path, &error))?);
         // They would say how the run ended.
@@ -154,12 +169,16 @@ impl RunDirectory {
     /// # Errors
     /// If it cannot be written.
     pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
-        let (part, path) = (self.path.join(format!("{name}.part")), self.path.join(name));
-        fs::write(&part, text).and_then(|()| fs::rename(&part, &path)).map_err(|error| {
-            // If the leftover cannot be removed either, the first error is the one to report.
-            let _ = fs::remove_file(&part);
-            at(&path, &error)
-        })
+        let path = self.path.join(name);
+        files::replace(&path, text.as_bytes()).map_err(|error| at(&path, &error))
+    }
+
+    /// Writes why nodes are away, by name.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn away(&self, nodes: &BTreeMap<String, String>) -> io::Result<()> {
+        self.write(AWAY, &serde_json::to_string_pretty(nodes)?)
     }
 
     /// Writes `summary.json`, and `MODEL.md` if the folder has a mean model that no program
@@ -195,14 +214,15 @@ impl Held {
             return Err(ConfigError::new("run.out", path.display(), problem));
         }
         let fresh = !path.exists();
-        fs::create_dir_all(path).map_err(|error| unwritable(path, &error))?;
+        files::create_folder(path).map_err(|error| unwritable(path, &error))?;
+        refuse_links(path)?;
         Ok(Held { path: path.to_path_buf(), fresh, lock: leave::lock(path)? })
     }
 
     /// Begins its metrics.
     fn open(self) -> Result<RunDirectory, ConfigError> {
         let Held { path, fresh, lock } = self;
-        let metrics = File::create(path.join("metrics.jsonl"));
+        let metrics = files::create(&path.join("metrics.jsonl"));
         let metrics = Lines::new(metrics.map_err(|error| unwritable(&path, &error))?);
         Ok(RunDirectory { path, fresh, goes_on: false, metrics, _lock: lock })
     }
@@ -228,9 +248,15 @@ fn clear(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a file for lines at its end.
-fn append(path: &Path) -> io::Result<File> {
-    File::options().append(true).create(true).open(path)
+/// Refuses folders of checkpoints, or of nodes, that are links.
+fn refuse_links(path: &Path) -> Result<(), ConfigError> {
+    let Some(link) = files::find_link(path, &[CHECKPOINTS, NODES]) else { return Ok(()) };
+    let problem = format!(
+        "{} is a link: nothing in a run directory is followed; remove it, or name another \
+         directory",
+        link.display()
+    );
+    Err(ConfigError::new("run.out", path.display(), problem))
 }
 
 /// Adds the path to an error.

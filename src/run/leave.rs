@@ -15,6 +15,7 @@ use super::{RunDirectory, directory::unwritable, single::NodeFile};
 use crate::{
     config::ConfigError,
     experiment::{Experiment, Policy},
+    files,
 };
 
 const LOCK: &str = ".lock";
@@ -26,8 +27,14 @@ const LOOK: Duration = Duration::from_millis(300);
 /// Opens the file of the lock. One of another user can be locked, although not written.
 fn open(folder: &Path, create: bool) -> io::Result<File> {
     let path = folder.join(LOCK);
-    let file = File::options().write(true).create(create).truncate(false).open(&path);
-    file.or_else(|error| File::open(&path).map_err(|_| error))
+    let file = match create {
+        true => files::open_or_create(&path),
+        false => File::options().write(true).open(&path),
+    };
+    file.or_else(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => Err(error),
+        _ => File::open(&path).map_err(|_| error),
+    })
 }
 
 /// Holds the lock of a folder, where the file system has locks.
@@ -110,7 +117,7 @@ pub fn leave(node: &Path, out: Option<&Path>, within: Duration) -> Result<PathBu
     let failed = |error: io::Error| {
         ConfigError::new("leave", request.display(), format!("cannot be written: {error}"))
     };
-    fs::write(&request, "").map_err(failed)?;
+    files::create(&request).map_err(failed)?;
     let begun = Instant::now();
     while is_in_use(&folder) {
         if begun.elapsed() >= within {

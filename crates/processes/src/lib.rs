@@ -22,6 +22,7 @@ use gradvine::{
     config::ConfigError,
     data::{Schema, Target, write_csv},
     experiment::Experiment,
+    files,
     learn::SavedModel,
     memory,
     mixing::NodeInfo,
@@ -240,7 +241,7 @@ pub fn write_files(
     let none = TestRows::None;
     let tests = if tested { &whole.tests } else { &none };
     let mut infos = Vec::new();
-    fs::create_dir_all(&nodes)?;
+    files::create_folder(&nodes)?;
     if let TestRows::Same(test) = tests {
         write_csv(test.raw(), &nodes.join("test.csv"))?;
     }
@@ -249,7 +250,7 @@ pub fn write_files(
         let test = match (tests, tests.of(NodeId::from(index))) {
             (TestRows::Same(_), _) => Some("../test.csv"),
             (_, Some(test)) => {
-                fs::create_dir_all(nodes.join(&name))?;
+                files::create_folder(&nodes.join(&name))?;
                 write_csv(test.raw(), &nodes.join(&name).join("test.csv"))?;
                 Some("test.csv")
             }
@@ -286,7 +287,7 @@ pub fn write_files(
     // Otherwise nodes without test rows would take some from their own rows.
     experiment.data.test_share = 0.0;
     (experiment.data.source, experiment.run.out) = ("data.csv".into(), None);
-    fs::write(nodes.join("experiment.toml"), experiment.to_toml())?;
+    files::replace(&nodes.join("experiment.toml"), experiment.to_toml().as_bytes())?;
     Ok(())
 }
 
@@ -306,7 +307,7 @@ pub fn write_node_files(folder: &Path, experiment: &Experiment) -> Result<Vec<Pa
             return Err(ConfigError::new("folder", folder.join(name).display(), problem).into());
         }
     }
-    fs::create_dir_all(folder)?;
+    files::create_folder(folder)?;
     let mut infos = Vec::new();
     for (index, port) in free_ports(run.transport, topology.nodes())?.into_iter().enumerate() {
         let name = topology.node(NodeId::from(index)).name.clone();
@@ -315,8 +316,9 @@ pub fn write_node_files(folder: &Path, experiment: &Experiment) -> Result<Vec<Pa
         infos.push(write_node(&folder.join(&name), name, &address, file)?);
     }
     let files = infos.iter().map(|info| folder.join(&info.name).join("node.toml")).collect();
-    fs::write(folder.join("topology.toml"), topology.with_nodes(infos)?.to_toml())?;
-    fs::write(folder.join("experiment.toml"), experiment.to_toml())?;
+    let topology = topology.with_nodes(infos)?.to_toml();
+    files::replace(&folder.join("topology.toml"), topology.as_bytes())?;
+    files::replace(&folder.join("experiment.toml"), experiment.to_toml().as_bytes())?;
     Ok(files)
 }
 
@@ -327,7 +329,7 @@ fn write_node(
     address: &str,
     file: NodeFile,
 ) -> Result<NodeInfo, EndError> {
-    fs::create_dir_all(folder)?;
+    files::create_folder(folder)?;
     let key = identity::create(&folder.join("node.key"))?;
     let file = NodeFile {
         key: "node.key".into(),
@@ -337,7 +339,7 @@ fn write_node(
         ..file
     };
     let text = toml::to_string(&file).map_err(|error| EndError::failed(error.to_string()))?;
-    fs::write(folder.join("node.toml"), text)?;
+    files::replace(&folder.join("node.toml"), text.as_bytes())?;
     Ok(NodeInfo {
         name,
         peer: Some(key.public().to_peer_id().to_string()),
@@ -358,7 +360,7 @@ pub fn start(
     for node in 0..whole.shards.len() {
         let name = whole.design.topology.node(NodeId::from(node)).name.clone();
         let folder = directory.path().join("nodes").join(&name);
-        let log = fs::File::create(folder.join("log.txt"))?;
+        let log = files::create(&folder.join("log.txt"))?;
         let child = spawn(command(NodeId::from(node)), &folder, log)?;
         processes.push(Process {
             name,
@@ -400,7 +402,7 @@ impl Process {
 
     /// Starts it again: it goes on from its newest checkpoint.
     fn restart(&mut self, command: Command) -> Result<(), EndError> {
-        let log = fs::File::options().append(true).open(self.folder.join("log.txt"))?;
+        let log = files::append(&self.folder.join("log.txt"))?;
         self.child = spawn(command, &self.folder, log)?;
         (self.ended, self.code, self.signal) = (false, None, None);
         self.restarts += 1;
