@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use crate::{config::ConfigError, units::NodeId};
+use crate::{config::ConfigError, printable::is_invisible, units::NodeId};
 
 use super::{
     FileFormat, Graph, MAX_NODES, MatrixError, MixingMatrix, Shape, SpanningTree, Spectrum,
@@ -502,8 +502,18 @@ fn check_nodes(nodes: &[NodeInfo], expected: usize) -> Result<(), TopologyError>
         if let Some(problem) = problem_of(&node.name) {
             return wrong(&i, "name", &format!("{:?}", node.name), problem.into());
         }
-        if let Some(other) = names.insert(node.name.as_str(), i) {
-            return wrong(&i, "name", &node.name, format!("node {other} has this name too"));
+        if is_mean(&node.name) {
+            return wrong(&i, "name", &node.name, MEAN_TAKEN.into());
+        }
+        if let Some(other) = names.insert(node.name.to_lowercase(), i) {
+            let problem = match &nodes[other].name {
+                same if *same == node.name => format!("node {other} has this name too"),
+                like => format!(
+                    "node {other} is {like}: names that differ in case only are one name on some \
+                     disks"
+                ),
+            };
+            return wrong(&i, "name", &node.name, problem);
         }
         if let Some(peer) = &node.peer {
             if peer.is_empty()
@@ -532,6 +542,14 @@ fn check_nodes(nodes: &[NodeInfo], expected: usize) -> Result<(), TopologyError>
     Ok(())
 }
 
+/// Why no node is called `mean`.
+const MEAN_TAKEN: &str = "expected another name: model-mean.safetensors is the file of the mean of \
+                          all models";
+
+fn is_mean(name: &str) -> bool {
+    name.eq_ignore_ascii_case("mean")
+}
+
 /// Checks the name of a topology.
 fn check_title(name: &str) -> Result<(), ConfigError> {
     let wrong = |problem| Err(ConfigError::new("name", format!("{name:?}"), problem));
@@ -548,6 +566,16 @@ fn problem_of(name: &str) -> Option<&'static str> {
         Some("a name does not start with a dot or a space, nor end in a space")
     } else if !plain(name) || name.contains('/') {
         Some("a name holds no slash, backslash, quotation mark or control character")
+    } else if name.contains(is_invisible) {
+        Some(
+            "a name holds no character that is invisible or changes the direction of text: names \
+             would look alike",
+        )
+    } else if name.contains(|c| ('\u{300}'..='\u{36f}').contains(&c)) {
+        Some(
+            "a name holds no accent that is a character of its own: on some disks it would be the \
+             same name as with accented letters; write those",
+        )
     } else {
         None
     }
