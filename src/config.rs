@@ -11,11 +11,21 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 
+use crate::printable::shorten;
+
 mod values;
+
+/// The most characters of a file's name, a place, a value and a problem that are printed. A problem
+/// may list all accepted names.
+const LONGEST_FILE: usize = 500;
+const LONGEST_PLACE: usize = 200;
+const LONGEST_VALUE: usize = 200;
+const LONGEST_PROBLEM: usize = 1_500;
 
 /// A value that cannot be used. [`ConfigError::within`] adds the file.
 ///
-/// It prints as `file: place = value: problem`. A program finds the parts in the fields:
+/// It prints as `file: place = value: problem`, with long parts shortened. A program finds the
+/// whole parts in the fields:
 ///
 /// ```
 /// use gradvine::{config::Fault, experiment::Experiment};
@@ -48,9 +58,14 @@ pub struct ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let file = self.file.iter().map(|file| format!("{file}: ")).collect::<String>();
-        let value = self.value.iter().map(|value| format!(" = {value}")).collect::<String>();
-        write!(f, "{file}{}{value}: {}", self.place, self.problem)
+        if let Some(file) = &self.file {
+            write!(f, "{}: ", shorten(file, LONGEST_FILE))?;
+        }
+        f.write_str(&shorten(&self.place, LONGEST_PLACE))?;
+        if let Some(value) = &self.value {
+            write!(f, " = {}", shorten(value, LONGEST_VALUE))?;
+        }
+        write!(f, ": {}", shorten(&self.problem, LONGEST_PROBLEM))
     }
 }
 
@@ -489,4 +504,28 @@ pub(crate) fn differences<'a>(
     let keys: BTreeSet<&str> = one.keys().chain(other.keys()).copied().collect();
     let values = |key| (key, one.get(key).copied(), other.get(key).copied());
     keys.into_iter().map(values).filter(|(_, one, other)| one != other).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_parts_are_printed_shortened_and_kept_whole() {
+        let long = "9".repeat(100_000);
+        let error = ConfigError::new("run.rounds", format!("\"{long}\""), "expected a number")
+            .within(&long);
+        let text = error.to_string();
+        assert!(text.len() < 1_000 && text.ends_with(": expected a number"), "{text}");
+        assert!(text.contains("run.rounds = \"999") && text.contains("(99802 characters more)"));
+        assert_eq!(error.value.as_ref().map(|value| value.len()), Some(100_002));
+        // serde repeats the value in its message, before what it expects.
+        let table = toml::Table::from_iter([("bits".to_string(), long.into())]);
+        #[derive(Debug, serde::Deserialize, serde::Serialize)]
+        struct Params {
+            bits: u32,
+        }
+        let text = read::<Params>("compressor", &table).unwrap_err().to_string();
+        assert!(text.len() < 2_500 && text.contains("expected a whole number from 0"), "{text}");
+    }
 }

@@ -30,7 +30,7 @@ use std::{ffi::OsString, sync::OnceLock};
 
 use clap::{Parser, Subcommand};
 use gradvine_reference::{File, others_plain};
-use gradvine_terminal::log_to_stderr;
+use gradvine_terminal::{exit_code, log_to_stderr, refuse};
 
 pub use gradvine_processes::Program;
 
@@ -137,7 +137,11 @@ pub fn run(program: Program, arguments: Vec<OsString>) -> u8 {
     // Only the first call counts: a process is one command.
     let _ = PROGRAM.set(program);
     let name = std::iter::once(OsString::from("gradvine"));
-    let cli = Cli::parse_from(name.chain(arguments));
+    let cli = Cli::try_parse_from(name.chain(arguments));
+    let cli = cli.unwrap_or_else(|error| match error.use_stderr() {
+        true => refuse(&error.to_string(), error.exit_code()),
+        false => error.exit(),
+    });
     log_to_stderr();
     let result = match cli.command {
         Command::Train(args) => train::run(args),
@@ -164,7 +168,7 @@ pub fn run(program: Program, arguments: Vec<OsString>) -> u8 {
         Command::Data(args) => data::run(&args),
         Command::Completions(args) => completions::run(&args),
     };
-    result.map_or_else(|exit| exit.report(), |()| 0)
+    exit_code(result)
 }
 
 /// What starts this command again.

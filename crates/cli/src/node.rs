@@ -90,7 +90,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
         interrupt.otherwise_write(recorder, directory);
     }
     if args.until_stdin_ends {
-        interrupt.raise_when_stdin_ends();
+        interrupt.raise_when_stdin_ends()?;
     }
     let speaks = !args.quiet && !args.json;
     if speaks {

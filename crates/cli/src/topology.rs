@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use gradvine::{
     config::ConfigError,
     mixing::{FileFormat, Schedule, Topology, Weights},
+    net::check_deployment,
 };
 use gradvine_report::topology::{Checks, Figures, Listing, Rounds, sheet};
-
 use gradvine_terminal::{Exit, note, print, print_either};
 
 /// The folder of the topology files, relative to the project.
@@ -159,7 +159,7 @@ fn make(source: &Source, out: &Path, name: Option<String>) -> Result<Topology, C
 
 /// Prints a line for each valid file on standard output, and each problem on standard error.
 fn check(files: &[PathBuf], json: bool) -> Result<(), Exit> {
-    let checks = Checks::of(files);
+    let checks = Checks::of(files, &check_deployment);
     print_either(json, || checks.to_json(), || checks.text())?;
     let mut errors = checks.into_errors();
     // The caller reports one error: the last of them.

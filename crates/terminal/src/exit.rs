@@ -1,6 +1,10 @@
 //! Exit codes and the last line of a command that failed.
 
+use std::process;
+
 use gradvine::{config::ConfigError, run::EndError};
+
+use super::flush_stderr;
 
 /// Why a command did not exit with 0.
 #[derive(Debug)]
@@ -31,6 +35,20 @@ impl Exit {
         note!("{word}: {message}");
         code
     }
+}
+
+/// The exit code of a command, whose reason is then on standard error.
+pub fn exit_code(result: Result<(), Exit>) -> u8 {
+    let code = result.map_or_else(|exit| exit.report(), |()| 0);
+    flush_stderr();
+    code
+}
+
+/// Ends the process because its arguments are wrong.
+pub fn refuse(why: &str, code: i32) -> ! {
+    note!("{}", why.trim_end());
+    flush_stderr();
+    process::exit(code)
 }
 
 impl From<ConfigError> for Exit {

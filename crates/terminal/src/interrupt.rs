@@ -2,7 +2,7 @@
 //! results so far and exits.
 
 use std::{
-    io::Read,
+    io::{self, Read},
     process,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -14,10 +14,12 @@ use std::{
 
 use gradvine::{
     config::ConfigError,
+    files,
     run::{Recorder, RunDirectory, RunInfo, Whole},
+    threads,
 };
 
-use super::warnings;
+use super::{flush_stderr, warnings};
 
 /// How long a run may take to stop by itself.
 const GRACE: Duration = Duration::from_millis(1700);
@@ -79,7 +81,7 @@ impl Interrupt {
             summary.rounds = summary.rounds.max(rounds);
             summary.interrupt();
             if let Ok(text) = summary.to_json()
-                && let Err(error) = std::fs::write(&path, text)
+                && let Err(error) = files::replace(&path, text.as_bytes())
             {
                 note!("warning: {}: {error}", path.display());
             }
@@ -104,6 +106,7 @@ impl Interrupt {
         if let Some(action) = action.take() {
             action();
         }
+        flush_stderr();
         process::exit(130)
     }
 
@@ -120,13 +123,17 @@ impl Interrupt {
     }
 
     /// Interrupts the run once standard input has ended: for a program that starts this one.
-    pub fn raise_when_stdin_ends(&self) {
+    ///
+    /// # Errors
+    /// If the system refuses the thread that reads it.
+    pub fn raise_when_stdin_ends(&self) -> io::Result<()> {
         let interrupt = self.clone();
-        thread::spawn(move || {
+        let wait = move || {
             let mut bytes = [0; 64];
             while matches!(std::io::stdin().read(&mut bytes), Ok(1..)) {}
             interrupt.raise();
-        });
+        };
+        threads::spawn("gradvine-stdin", wait).map(drop)
     }
 
     fn raised(&self) {
@@ -134,7 +141,7 @@ impl Interrupt {
             self.leave();
         }
         let this = self.clone();
-        thread::spawn(move || {
+        let end = move || {
             thread::sleep(if this.patient.load(Ordering::Relaxed) { LONG_GRACE } else { GRACE });
             let rounds = this.rounds.load(Ordering::Relaxed);
             let write = lock(&this.write_results).take();
@@ -143,7 +150,11 @@ impl Interrupt {
             }
             note!("interrupted: stopped in round {rounds} without waiting for its end");
             this.leave();
-        });
+        };
+        // Without a thread of its own, this one waits: a second signal is then not handled.
+        if threads::spawn("gradvine-end", end.clone()).is_err() {
+            end();
+        }
     }
 }
 

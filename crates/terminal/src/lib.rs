@@ -3,11 +3,13 @@
 //!
 //! | file | does |
 //! |---|---|
-//! | `lib` | lines and JSON, written so that a closed pipe or a full disk ends no run |
+//! | `lib` | lines and JSON, safe for a terminal; a closed pipe or a full disk ends no run |
+//! | `stderr` | standard error, for which no round waits |
 //! | `exit` | [`Exit`]: why a command did not succeed, its exit code and its last line |
 //! | `log` | the log on standard error, as `RUST_LOG` asks |
 //! | `progress` | [`Display`]: the rounds of one run; the reading of large files |
 //! | `session` | [`run_session`]: a run with all nodes in this process, with progress and Ctrl-C |
+//! | `bar` | where progress bars are drawn |
 //! | `tally` | [`Tally`]: how many of many runs are over |
 //! | `interrupt` | [`Interrupt`]: Ctrl-C and SIGTERM stop a run, which keeps its results |
 #![forbid(unsafe_code)]
@@ -22,33 +24,44 @@ macro_rules! note {
     };
 }
 
+mod bar;
 mod exit;
 mod interrupt;
 mod log;
 mod progress;
 mod session;
+mod stderr;
 mod tally;
 
 use std::{
     fmt,
     fs::File,
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, IsTerminal, Write},
     path::Path,
     sync::Arc,
 };
 
-use gradvine::{config::ConfigError, run::Warn};
+use gradvine::{
+    config::ConfigError,
+    printable::{Printable, shorten},
+    run::Warn,
+};
 
-pub use exit::Exit;
+pub use exit::{Exit, exit_code, refuse};
 pub use interrupt::Interrupt;
 pub use log::log_to_stderr;
 pub use progress::{Display, show_reading};
 pub use session::run_session;
+pub use stderr::flush as flush_stderr;
 pub use tally::Tally;
 
-/// The body of [`note!`].
+/// The most characters of a line on standard error.
+const LONGEST_LINE: usize = 4_000;
+
+/// The body of [`note!`]. It does not wait for standard error.
 pub fn print_note(line: &str) {
-    let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+    let line = shorten(line, LONGEST_LINE);
+    stderr::write(&format!("{}\n", Printable(&line)), stderr::Kind::Line);
 }
 
 /// Prints warnings as lines on standard error.
@@ -61,12 +74,15 @@ pub fn warnings() -> Warn {
     Arc::new(print_note)
 }
 
-/// Prints to standard output. A closed pipe (`gradvine rules | head -1`) is no failure.
+/// Prints to standard output, after what was written to standard error. Control characters are
+/// printed as escapes ([`Printable`]). A closed pipe (`gradvine rules | head -1`) is no failure.
 ///
 /// # Errors
 /// If standard output cannot be written for another reason.
 pub fn print(text: &str) -> io::Result<()> {
+    flush_stderr();
     let mut out = io::stdout().lock();
+    let text = Printable(text).to_string();
     ignore_broken_pipe(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
@@ -98,16 +114,40 @@ pub fn print_either<Value: serde::Serialize>(
     if json { print_json(&object()) } else { print(&text()) }
 }
 
-/// Opens a file to write to, or standard output.
+/// Opens a file to write to, or standard output: on a terminal, control characters are printed as
+/// escapes ([`Printable`]).
 ///
 /// # Errors
 /// If the file cannot be made; `place` is `--out`.
 pub fn open_output(file: Option<&Path>) -> Result<Box<dyn Write>, ConfigError> {
-    let Some(path) = file else { return Ok(Box::new(BufWriter::new(io::stdout().lock()))) };
+    let Some(path) = file else {
+        flush_stderr();
+        let out = io::stdout().lock();
+        return Ok(match out.is_terminal() {
+            true => Box::new(BufWriter::new(Shown(out))),
+            false => Box::new(BufWriter::new(out)),
+        });
+    };
     let file = File::create(path).map_err(|error| {
         ConfigError::at("--out", format!("cannot be written: {error}")).within(path.display())
     })?;
     Ok(Box::new(BufWriter::new(file)))
+}
+
+/// A terminal to which data is written.
+struct Shown<W>(W);
+
+impl<W: Write> Write for Shown<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // A character may be cut at the end of a buffer: it is shown as one that is not known.
+        let text = String::from_utf8_lossy(bytes);
+        self.0.write_all(Printable(&text).to_string().as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Turns the error of a closed pipe into success.

@@ -2,28 +2,29 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use gradvine::printable::Printable;
 use tracing_subscriber::{
     filter::{LevelFilter, Targets},
     layer::SubscriberExt,
     util::SubscriberInitExt,
 };
 
-/// Writes log lines to standard error. On a terminal each first clears its line, where a progress
+use super::stderr::{self, Kind};
+
+/// Hands log lines to standard error. On a terminal each first clears its line, where a progress
 /// bar may stand, which is drawn again below.
 struct LogLine;
 
 impl Write for LogLine {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut stderr = io::stderr().lock();
-        if stderr.is_terminal() {
-            stderr.write_all(b"\r\x1b[2K")?;
-        }
-        stderr.write_all(line)?;
+        let clear = if io::stderr().is_terminal() { "\r\x1b[2K" } else { "" };
+        let text = String::from_utf8_lossy(line);
+        stderr::write(&format!("{clear}{}", Printable(&text)), Kind::Log);
         Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
+        Ok(())
     }
 }
 
@@ -40,7 +41,8 @@ pub fn log_to_stderr() {
         .with_target(false)
         // It would report errors of writing on standard error, and panic if that fails too.
         .log_internal_errors(false)
-        .with_ansi(io::stderr().is_terminal());
+        // Its colours are control characters.
+        .with_ansi(false);
     let targets = asked.and_then(|text| text.parse().ok()).unwrap_or_else(usual);
     tracing_subscriber::registry().with(layer).with(targets).init();
 }

@@ -10,12 +10,13 @@ use std::{
 use gradvine::{
     data::{self, Reading},
     node::Event,
+    printable::Printable,
     run::Progress,
     units::{Bytes, duration},
 };
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 
-use super::Interrupt;
+use super::{Interrupt, bar};
 
 /// How progress is shown.
 pub struct Display {
@@ -44,8 +45,7 @@ impl Display {
     pub fn new(total: u64, speaks: bool, simulated_time: bool, interrupt: &Interrupt) -> Display {
         let terminal = std::io::stderr().is_terminal();
         let bar = (speaks && terminal).then(|| {
-            let bar =
-                ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(10));
+            let bar = ProgressBar::with_draw_target(Some(total), bar::target());
             let style = ProgressStyle::with_template(
                 "  round {pos}/{len} [{bar:28}] {msg}  {elapsed} + {eta} left",
             );
@@ -195,12 +195,12 @@ pub fn show_reading() {
 }
 
 fn reading_bar(reading: &Reading) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(reading.total, ProgressDrawTarget::stderr_with_hz(10));
+    let bar = ProgressBar::with_draw_target(reading.total, bar::target());
     let template =
         if reading.total.is_some() { "  {prefix} [{bar:28}] {msg}" } else { "  {prefix} {msg}" };
     let style = ProgressStyle::with_template(template).expect("the template is well formed");
     bar.set_style(style.progress_chars("=> "));
-    bar.set_prefix(reading.name.clone());
+    bar.set_prefix(Printable(&reading.name).to_string());
     bar
 }
 

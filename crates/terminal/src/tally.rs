@@ -6,7 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::bar;
 
 /// The minimum interval of plain lines.
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
@@ -73,7 +75,7 @@ impl Tally {
 }
 
 fn new_bar() -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr_with_hz(10));
+    let bar = ProgressBar::with_draw_target(Some(1), bar::target());
     let style =
         ProgressStyle::with_template("  run {pos}/{len} [{bar:28}] {elapsed} + {eta} left  {msg}");
     bar.set_style(style.expect("the template is well formed").progress_chars("=> "));

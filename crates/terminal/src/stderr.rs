@@ -1,0 +1,219 @@
+//! Standard error, written by a thread of its own: a pipe that nobody reads, or a terminal that is
+//! held (Ctrl-S), delays no round.
+
+use std::{
+    collections::VecDeque,
+    io::{self, Write},
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    thread,
+    time::Duration,
+};
+
+/// The most bytes that may wait when another line of the log, or state of a bar, comes.
+const MOST_LOG: usize = 16 << 20;
+
+/// The same for a line that a command prints, such as a warning, or why it failed.
+const MOST_LINES: usize = 24 << 20;
+
+/// The most bytes that are written at once.
+const PIECE: usize = 64 << 10;
+
+/// How long the end of the program waits for standard error to accept another piece.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What is lost first if standard error accepts too little.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A line of the log, or the state of a progress bar.
+    Log,
+    /// A line that the command prints.
+    Line,
+}
+
+/// Text on its way to standard error.
+static QUEUE: OnceLock<Queue> = OnceLock::new();
+
+/// Hands text to the thread that writes it to standard error.
+pub fn write(text: &str, kind: Kind) {
+    QUEUE.get_or_init(|| Queue::new(raw())).push(text, kind);
+}
+
+/// Waits until standard error has all of it, as long as it accepts more of it.
+pub fn flush() {
+    if let Some(queue) = QUEUE.get() {
+        queue.flush(PATIENCE);
+    }
+}
+
+/// Standard error without the lock of the standard library, which a message of a panic needs.
+fn raw() -> Box<dyn Write + Send> {
+    #[cfg(unix)]
+    if let Ok(own) = std::os::fd::AsFd::as_fd(&io::stderr()).try_clone_to_owned() {
+        return Box::new(std::fs::File::from(own));
+    }
+    Box::new(io::stderr())
+}
+
+/// Text on its way to a writer that may block.
+struct Queue {
+    shared: Arc<Shared>,
+    /// Writes at once if there is no thread.
+    direct: Option<Mutex<Box<dyn Write + Send>>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<u8>,
+    /// Whether the thread is writing a piece.
+    busy: bool,
+    /// Pieces written.
+    pieces: u64,
+    /// Lines that were lost since the last message about them.
+    lost: u64,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    fn new(to: Box<dyn Write + Send>) -> Queue {
+        let shared = Arc::new(Shared::default());
+        let slot = Arc::new(Mutex::new(Some(to)));
+        let take =
+            |slot: &Mutex<Option<_>>| slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (own, its) = (Arc::clone(&shared), Arc::clone(&slot));
+        let thread = thread::Builder::new().name("gradvine-stderr".into());
+        let started = thread.spawn(move || {
+            if let Some(to) = take(&its) {
+                drain(&own, to);
+            }
+        });
+        let direct = started.err().and_then(|_| take(&slot)).map(Mutex::new);
+        Queue { shared, direct }
+    }
+
+    fn push(&self, text: &str, kind: Kind) {
+        if let Some(direct) = &self.direct {
+            let mut to = direct.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = to.write_all(text.as_bytes());
+            return;
+        }
+        let mut state = self.shared.lock();
+        let most = if kind == Kind::Log { MOST_LOG } else { MOST_LINES };
+        if state.waiting.len() + text.len() > most {
+            state.lost += 1;
+            return;
+        }
+        if state.lost > 0 {
+            let lost = std::mem::take(&mut state.lost);
+            let line =
+                format!("warning: {lost} lines are lost: standard error accepts too little\n");
+            state.waiting.extend(line.as_bytes());
+        }
+        state.waiting.extend(text.as_bytes());
+        self.shared.changed.notify_all();
+    }
+
+    fn flush(&self, patience: Duration) {
+        let mut state = self.shared.lock();
+        while !state.waiting.is_empty() || state.busy {
+            let before = state.pieces;
+            let waited = self.shared.changed.wait_timeout_while(state, patience, |state| {
+                state.pieces == before && (!state.waiting.is_empty() || state.busy)
+            });
+            let (now, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            if timeout.timed_out() {
+                return;
+            }
+            state = now;
+        }
+    }
+}
+
+/// Writes what waits, for ever.
+fn drain(shared: &Shared, mut to: Box<dyn Write + Send>) {
+    let mut piece = Vec::new();
+    loop {
+        {
+            let waits = |state: &mut State| state.waiting.is_empty();
+            let found = shared.changed.wait_while(shared.lock(), waits);
+            let mut state = found.unwrap_or_else(PoisonError::into_inner);
+            let count = state.waiting.len().min(PIECE);
+            piece.clear();
+            piece.extend(state.waiting.drain(..count));
+            state.busy = true;
+        }
+        // A line that cannot be written (a full disk, a closed pipe) is lost.
+        let _ = to.write_all(&piece).and_then(|()| to.flush());
+        let mut state = shared.lock();
+        (state.busy, state.pieces) = (false, state.pieces + 1);
+        shared.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Accepts a piece for each message of `open`, and passes it on.
+    struct Gate {
+        open: mpsc::Receiver<()>,
+        out: mpsc::Sender<Vec<u8>>,
+    }
+
+    impl Write for Gate {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let closed = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+            self.open.recv().map_err(closed)?;
+            self.out.send(bytes.to_vec()).map_err(|_| io::ErrorKind::BrokenPipe)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_writer_that_blocks_delays_nobody_and_lost_lines_are_counted() {
+        let (open, gate) = mpsc::channel();
+        let (out, written) = mpsc::channel();
+        let queue = Queue::new(Box::new(Gate { open: gate, out }));
+        let line = format!("{}\n", "x".repeat(1 << 20));
+        // Would wait for ever if a push did.
+        for _ in 0..40 {
+            queue.push(&line, Kind::Log);
+        }
+        queue.push("error: why it failed\n", Kind::Line);
+        queue.flush(Duration::from_millis(1));
+        assert!(written.try_recv().is_err());
+        let mut text = Vec::new();
+        while !text.ends_with(b"why it failed\n") {
+            open.send(()).unwrap();
+            text.extend(written.recv().unwrap());
+        }
+        let text = String::from_utf8(text).unwrap();
+        let lost: usize = text
+            .lines()
+            .find_map(|line| line.strip_prefix("warning: ")?.split(' ').next()?.parse().ok())
+            .unwrap();
+        let whole = text.lines().filter(|line| line.starts_with('x')).count();
+        assert_eq!(lost + whole, 40);
+        assert!((1..40).contains(&lost), "{lost}");
+        queue.flush(PATIENCE);
+        queue.push("last\n", Kind::Log);
+        open.send(()).unwrap();
+        assert_eq!(written.recv().unwrap(), b"last\n");
+    }
+}
