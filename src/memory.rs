@@ -42,10 +42,7 @@ pub(crate) fn available() -> Option<u64> {
         let own = text.lines().find_map(|line| line.strip_prefix("0::/"))?.to_string();
         of_groups(Path::new(GROUPS), &own, swap)
     });
-    let space = read("/proc/self/limits")
-        .zip(read("/proc/self/status"))
-        .and_then(|(limits, status)| of_address_space(&limits, &status));
-    [machine.map(|(memory, swap)| memory.saturating_add(swap)), groups, space]
+    [machine.map(|(memory, swap)| memory.saturating_add(swap)), groups, address_space()]
         .into_iter()
         .flatten()
         .min()
@@ -63,6 +60,32 @@ pub(crate) fn require(
     remedy: &str,
 ) -> Result<(), ConfigError> {
     compare(need, available(), place, value, what, remedy)
+}
+
+/// Checks that the limit of address space leaves room for `need` bytes more, which `what` reserves
+/// but need not use.
+///
+/// # Errors
+/// If it does not; the message names the limit.
+pub(crate) fn require_address_space(need: u64, what: &str) -> Result<(), ConfigError> {
+    let left = address_space().filter(|_| !is_unlimited());
+    match left {
+        Some(left) if left < need => {
+            let (need, left) = (Bytes(need), Bytes(left));
+            let problem = format!(
+                "{what} needs about {need}, and the limit of this process (ulimit -v) leaves \
+                 {left}: raise it; --no-space-check starts nevertheless"
+            );
+            Err(ConfigError::at("address space", problem))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Bytes that the limit of address space leaves, if there is one.
+fn address_space() -> Option<u64> {
+    let limits = fs::read_to_string("/proc/self/limits").ok()?;
+    of_address_space(&limits, &fs::read_to_string("/proc/self/status").ok()?)
 }
 
 fn compare(

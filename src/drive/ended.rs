@@ -70,7 +70,8 @@ pub enum RunError {
         /// What was awaited, and for how long.
         text: String,
     },
-    /// A deadline passed on a host that lacks what links need, such as open files.
+    /// This host lacks what a run needs, such as threads, or a deadline passed and it lacks open
+    /// files.
     #[error("{0}")]
     Host(String),
     /// The user stopped it before it could conclude.

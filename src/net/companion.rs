@@ -1,18 +1,19 @@
 //! Gradients: in place, or on a thread of their own beside the core.
 
 use std::{
+    io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
         mpsc::{self, Sender},
     },
-    thread,
 };
 
 use super::{clock, event::Event, status::Status};
 use crate::{
     drive::{self, Learner, Lent},
     gossip::{Input, Part},
+    threads,
     units::Round,
 };
 
@@ -72,9 +73,12 @@ pub(super) fn lock(learner: &Owned) -> MutexGuard<'_, Box<dyn Learner>> {
 }
 
 /// A thread that computes gradients while the worker handles frames.
-pub(super) fn companion(learner: SharedLearner, own: Sender<Event>) -> Sender<Job> {
+///
+/// # Errors
+/// If the system refuses the thread.
+pub(super) fn companion(learner: SharedLearner, own: Sender<Event>) -> io::Result<Sender<Job>> {
     let (jobs, queue) = mpsc::channel::<Job>();
-    thread::spawn(move || {
+    threads::spawn("gradvine-learner", move || {
         for job in queue {
             let mut open = true;
             job.compute(&learner, &mut |input| open &= own.send(Event::Computed(input)).is_ok());
@@ -82,6 +86,6 @@ pub(super) fn companion(learner: SharedLearner, own: Sender<Event>) -> Sender<Jo
                 return;
             }
         }
-    });
-    jobs
+    })?;
+    Ok(jobs)
 }

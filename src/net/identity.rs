@@ -58,11 +58,12 @@ pub fn load(path: &Path) -> Result<Keypair, ConfigError> {
         _ => wrong(format!("cannot be read: {error}")).with_fault(Fault::Unreadable),
     };
     let meta = fs::metadata(path).map_err(unread)?;
-    if meta.is_dir() || meta.len() > LONGEST {
-        return Err(wrong(format!(
-            "this is not a key file ({} bytes); `gradvine identity new FILE` makes one",
-            meta.len()
-        )));
+    let foreign = |what: &str| {
+        wrong(format!("this is not a key file ({what}); `gradvine identity new FILE` makes one"))
+    };
+    if !meta.is_file() || meta.len() > LONGEST {
+        let what = if meta.is_file() { format!("{} bytes", meta.len()) } else { "no file".into() };
+        return Err(foreign(&what));
     }
     #[cfg(unix)]
     {
@@ -75,9 +76,12 @@ pub fn load(path: &Path) -> Result<Keypair, ConfigError> {
         }
     }
     let bytes = fs::read(path).map_err(unread)?;
-    Keypair::from_protobuf_encoding(&bytes).map_err(|error| {
-        wrong(format!("this is not a key file ({error}); `gradvine identity new FILE` makes one"))
-    })
+    if bytes.is_empty() {
+        return Err(foreign("it is empty"));
+    }
+    // libp2p's own message names features of its build.
+    Keypair::from_protobuf_encoding(&bytes)
+        .map_err(|_| foreign("expected an Ed25519 key in libp2p's encoding"))
 }
 
 #[cfg(test)]
@@ -118,6 +122,14 @@ mod tests {
         }
         fs::write(&path, b"not a key").unwrap();
         assert!(load(&path).unwrap_err().to_string().contains("this is not a key file"));
+        // A key of type RSA, which has no bytes.
+        for (bytes, what) in
+            [(&b""[..], "(it is empty)"), (b"\x08\0\x12\0", "(expected an Ed25519 key")]
+        {
+            fs::write(&path, bytes).unwrap();
+            let error = load(&path).unwrap_err().to_string();
+            assert!(error.contains(what) && !error.contains("cargo"), "{error}");
+        }
         fs::write(&path, vec![0; 5000]).unwrap();
         assert!(
             load(&path).unwrap_err().to_string().contains("this is not a key file (5000 bytes)")

@@ -18,7 +18,7 @@ use super::{
     wire::Beginning,
 };
 use crate::{
-    drive::{Change, Elapsed, Ended, Lent},
+    drive::{Change, Elapsed, Ended, Lent, RunError},
     gossip::{Effect, Input, Node, NodeConfig, Rejoin, Traffic},
     run::Checkpoint,
     units::{Round, Time},
@@ -111,13 +111,22 @@ impl NodeState {
     }
 
     /// Computes in place if there is nothing else to do meanwhile, else on another thread.
-    pub fn compute(&mut self, job: Job, overlaps: bool) {
+    ///
+    /// # Errors
+    /// If the system refuses the thread.
+    pub fn compute(&mut self, job: Job, overlaps: bool) -> Result<(), RunError> {
         if (!overlaps && !self.learner.waits) || clock::is_virtual() {
-            return job.compute(&self.learner, &mut |input| self.inputs.push_back(input));
+            job.compute(&self.learner, &mut |input| self.inputs.push_back(input));
+            return Ok(());
         }
-        let companion =
-            self.companion.get_or_insert_with(|| companion(self.learner.clone(), self.own.clone()));
+        let companion = match self.companion.take() {
+            Some(companion) => companion,
+            None => companion(self.learner.clone(), self.own.clone())
+                .map_err(|error| RunError::Host(format!("no gradient can be computed: {error}")))?,
+        };
         companion.send(job).expect("the companion lives as long as its queue");
+        self.companion = Some(companion);
+        Ok(())
     }
 
     /// Whether another thread computes a gradient.

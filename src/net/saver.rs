@@ -18,7 +18,7 @@ use std::{
         Arc,
         mpsc::{self, Receiver, SyncSender, TrySendError},
     },
-    thread::{self, JoinHandle},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -32,6 +32,7 @@ use crate::{
     gossip::Input,
     mixing::Topology,
     run::{Checkpoint, Checkpoints, checkpoint::Every},
+    threads,
     units::{NodeId, Round},
 };
 
@@ -91,7 +92,7 @@ enum Writer {
         queue: SyncSender<Checkpoint>,
         thread: JoinHandle<()>,
     },
-    /// On this thread, where time is virtual.
+    /// On this thread, where time is virtual or the system refuses another thread.
     Here {
         failing: bool,
     },
@@ -122,8 +123,14 @@ impl Saver {
         } else {
             let (queue, waiting) = mpsc::sync_channel(1);
             let (checkpoints, status) = (checkpoints.clone(), Arc::clone(&status));
-            let thread = thread::spawn(move || write(&checkpoints, &status, me, waiting));
-            Writer::Beside { queue, thread }
+            let work = move || write(&checkpoints, &status, me, waiting);
+            match threads::spawn("gradvine-saver", work) {
+                Ok(thread) => Writer::Beside { queue, thread },
+                Err(error) => {
+                    tracing::warn!("checkpoints are written between rounds: {error}");
+                    Writer::Here { failing: false }
+                }
+            }
         };
         Saver {
             checkpoints,

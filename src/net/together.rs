@@ -19,7 +19,7 @@ use super::{
     host::{Host, HostConfig, Neighbour},
     limits::{Deadlines, Limits},
     links::{HostLinks, OwnRuntime},
-    runtime,
+    runtime_for,
     worker::{NodeObserver, Start, Stopped, Worker},
 };
 use crate::{
@@ -27,12 +27,16 @@ use crate::{
     experiment::Transport,
     gossip::{Failure, OwnModel, RoundDone},
     run::{Checkpoints, Design, Security, Whole},
+    threads,
     units::{NodeId, Round},
 };
 
 /// The maximum number of rounds, over all nodes, that workers may be ahead of the observer: models
 /// to evaluate take memory.
 const MAX_UNSEEN: usize = 64;
+
+/// How long the nodes of one process wait for each other.
+const CONNECT: Duration = Duration::from_secs(60);
 
 /// How long the last round may take, once the observer has asked to stop.
 const LAST_ROUND: Duration = Duration::from_secs(1);
@@ -178,7 +182,7 @@ fn together_from(
 ) -> Result<Vec<Ended>, RunError> {
     let count = specs.len();
     // The runtime outlives the workers, whose hosts run on it.
-    let runtime = runtime()?;
+    let runtime = runtime_for(count)?;
     let workers = runtime.block_on(hosts(count, design, transport))?;
     let stop_round = Mutex::new(StopRound::default());
     let (leave, mut asked) = (AtomicBool::new(false), None);
@@ -190,7 +194,8 @@ fn together_from(
             let checkpoints = checkpoints(worker.id);
             let mut reporter =
                 Reporter { node: worker.id, stop_round: &stop_round, reports: sender.clone() };
-            scope.spawn(move || {
+            let id = worker.id;
+            let started = threads::spawn_scoped(scope, "gradvine-node", move || {
                 let mut stop = || leave.load(Ordering::Relaxed);
                 let NodeSpec { config, learner } = spec;
                 let id = config.id;
@@ -213,6 +218,11 @@ fn together_from(
                 });
                 let _ = reporter.reports.send(Report::Ended(reporter.node, ended));
             });
+            if let Err(error) = started {
+                let text = format!("node {id} cannot be started: {error}");
+                results[id.index()] = Some(Err(RunError::Host(text)));
+                leave.store(true, Ordering::Relaxed);
+            }
         }
         drop(sender);
         loop {
@@ -316,6 +326,7 @@ async fn hosts(
     }
     let addresses: Vec<Vec<Multiaddr>> =
         hosts.iter().map(|(host, ..)| host.listen_addresses().to_vec()).collect();
+    let limits = Limits::of(&design.experiment);
     let worker = |(index, (host, events, own)): (usize, (Host, _, _))| {
         let id = NodeId::from(index);
         let ours = |node: &&NodeId| dials(&host.peer(), Directly, &peers[node.index()], Directly);
@@ -326,8 +337,13 @@ async fn hosts(
             topology: Arc::clone(&design.topology),
             links: Box::new(HostLinks { host, events, runtime: OwnRuntime::default() }),
             own,
-            // In one process no node can be absent.
-            limits: Limits { goes_on: false, start: None, ..Limits::of(&design.experiment) },
+            // In one process no node can be absent, or be started later.
+            limits: Limits {
+                goes_on: false,
+                start: None,
+                connect: limits.connect.min(CONNECT),
+                ..limits
+            },
         }
     };
     Ok(hosts.into_iter().enumerate().map(worker).collect())

@@ -8,6 +8,7 @@
 use std::{
     error::Error,
     io,
+    net::ToSocketAddrs,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
@@ -32,8 +33,10 @@ use libp2p::{
     multiaddr::Protocol,
     noise, quic, relay, tcp, yamux,
 };
+use tokio::sync::oneshot;
 
 use super::security::{Encryption, EncryptionError};
+use crate::threads;
 
 /// How long a connection may take, from the lookup of its name to its last handshake.
 const CONNECTION: Duration = Duration::from_secs(10);
@@ -253,8 +256,18 @@ impl Name {
 
     /// The address with each of the name's IP addresses in its place.
     async fn look_up(&self, address: &Multiaddr) -> io::Result<Vec<Multiaddr>> {
-        let found = tokio::net::lookup_host((self.name.as_str(), 0)).await;
-        let found = found.map_err(|error| self.unknown(&error.to_string()))?;
+        let name = self.name.clone();
+        let (answer, answered) = oneshot::channel();
+        // A thread of our own: the runtime panics if the system refuses it one.
+        let look_up = move || {
+            let found = (name.as_str(), 0).to_socket_addrs().map(Vec::from_iter);
+            drop(answer.send(found));
+        };
+        let found = match threads::spawn("gradvine-name", look_up) {
+            Ok(_) => answered.await.unwrap_or_else(|_| Err(io::ErrorKind::Other.into())),
+            Err(error) => Err(error),
+        };
+        let found = found.map_err(|error| self.unknown(&error.to_string()))?.into_iter();
         let wanted = found.map(|socket| socket.ip()).filter(|ip| match ip.is_ipv4() {
             true => self.v4,
             false => self.v6,

@@ -7,13 +7,12 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
-    thread,
 };
 
 use tokio::sync::{mpsc, oneshot};
 
 use super::{EndError, Event, NodeBuilder, NodeResult};
-use crate::{config::ConfigError, run::Design, units::NodeId};
+use crate::{config::ConfigError, run::Design, threads, units::NodeId};
 
 /// The maximum number of unread events; later ones are dropped and counted.
 const UNREAD: usize = 1024;
@@ -90,7 +89,7 @@ impl Node {
         let asked = Arc::clone(&stop);
         let known = Arc::new(OnceLock::new());
         let tell = Arc::clone(&known);
-        thread::spawn(move || {
+        let started = threads::spawn("gradvine-node", move || {
             let mut missed = 0;
             let mut events = move |event: Event| {
                 if missed > 0 && sender.try_send(Event::Missed(missed)).is_ok() {
@@ -112,6 +111,15 @@ impl Node {
             // The receiver may be dropped: then nothing needs the result.
             let _ = report.send(result);
         });
+        let result = match started {
+            Ok(_) => result,
+            Err(error) => {
+                let (report, result) = oneshot::channel();
+                let text = format!("the node cannot be started: {error}");
+                let _ = report.send(Err(EndError::failed(text)));
+                result
+            }
+        };
         Node { events, early: VecDeque::new(), stop, known, result }
     }
 

@@ -1,10 +1,14 @@
 //! The history of a run's members, as an experiment or a summary gives it.
 
-use std::{fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
 
 use super::{
     checkpoint::MEMBERSHIP,
-    directory::CHECKPOINTS,
+    directory::{AWAY, CHECKPOINTS},
     summary::{self, Summary},
 };
 use crate::{
@@ -16,6 +20,9 @@ use crate::{
     units::{NodeId, Round},
 };
 
+/// The most changes of members that are repeated: one every minute of a week.
+const MOST_CHANGES: usize = 10_000;
+
 /// The members of a run, as its directory knows them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -24,6 +31,8 @@ pub struct Members {
     pub topology: Topology,
     /// The membership that was adopted last.
     pub membership: Membership,
+    /// Why nodes are away, by name, as the node of the directory has seen it last.
+    pub reasons: BTreeMap<String, String>,
     /// The changes, if the run is over.
     pub history: Vec<summary::Change>,
 }
@@ -63,7 +72,10 @@ impl Members {
             // The run is not over.
             Err(_) => Vec::new(),
         };
-        Ok(Members { topology, membership, history })
+        // It informs people only: without it no reason is shown.
+        let reasons = fs::read(run.join(AWAY)).unwrap_or_default();
+        let reasons = serde_json::from_slice(&reasons).unwrap_or_default();
+        Ok(Members { topology, membership, reasons, history })
     }
 }
 
@@ -117,7 +129,11 @@ pub(super) fn absences(design: &Design) -> Result<Vec<Change>, ConfigError> {
 pub fn check_history(design: &Design, history: &[Change]) -> Result<(), ConfigError> {
     let wrong = |problem: String| Err(ConfigError::at("history", problem));
     let rounds = design.experiment.run.rounds;
-    let mut before = 0;
+    if history.len() > MOST_CHANGES {
+        let count = history.len();
+        return wrong(format!("{count} changes: at most {MOST_CHANGES} can be repeated"));
+    }
+    let (mut before, mut designed) = (0, BTreeSet::new());
     for change in history {
         let round = change.round.0;
         if round < before || round > rounds || (round == 0) != change.models.is_empty() {
@@ -126,7 +142,9 @@ pub fn check_history(design: &Design, history: &[Change]) -> Result<(), ConfigEr
                  models from round 1 on"
             ));
         }
-        design.restricted(&change.members, &change.cut)?;
+        if designed.insert((&change.members, &change.cut)) {
+            design.restricted(&change.members, &change.cut)?;
+        }
         let models = &change.models;
         let exist = models.iter().all(|node| node.index() < design.topology.nodes());
         if !exist || !models.is_sorted_by(|a, b| a < b) {
@@ -138,4 +156,30 @@ pub fn check_history(design: &Design, history: &[Change]) -> Result<(), ConfigEr
         return wrong("the members of a run with this rule cannot change".into());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::experiment::Experiment;
+
+    #[test]
+    fn a_history_of_too_many_changes_is_refused_before_they_are_looked_at() {
+        let experiment = Experiment::default_with(&[]).unwrap();
+        let topology = Arc::new(Topology::parse("ring:3", 0).unwrap());
+        let design = Design::new(experiment, topology, 4, 2).unwrap();
+        let all: Vec<NodeId> = (0..3).map(NodeId).collect();
+        let change = |round: u64| Change {
+            round: Round(1 + round / 100),
+            members: all.clone(),
+            models: all.clone(),
+            ..Change::default()
+        };
+        let history: Vec<Change> = (0..200_000).map(change).collect();
+        let error = check_history(&design, &history).unwrap_err().to_string();
+        assert!(error.contains("200000 changes: at most 10000 can be repeated"), "{error}");
+        check_history(&design, &history[..MOST_CHANGES]).unwrap();
+    }
 }

@@ -16,7 +16,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tappers::{Interface, linux::Tun};
 
 use super::LabError;
-use gradvine::{config::ConfigError, run::EndError, units::NodeId};
+use gradvine::{config::ConfigError, run::EndError, threads, units::NodeId};
 use gradvine_processes::Program;
 
 /// The prefix of a laboratory's namespaces; the process and a number follow.
@@ -256,7 +256,7 @@ fn inside<T: Send>(namespace: &File, work: impl FnOnce() -> T + Send) -> io::Res
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
         Ok(work())
     };
-    thread::scope(|scope| scope.spawn(enter).join())
+    thread::scope(|scope| io::Result::Ok(threads::spawn_scoped(scope, "namespace", enter)?.join()))?
         .unwrap_or_else(|_| Err(io::Error::other("the thread in a namespace panicked")))
 }
 

@@ -11,6 +11,8 @@ use std::{
     thread,
 };
 
+use gradvine::threads;
+
 use super::{
     case::Case,
     figure::Target,
@@ -165,8 +167,12 @@ pub(super) fn in_parallel<T: Sync, R: Send>(
                 *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
             }
         };
-        let threads: Vec<_> =
-            (0..jobs.clamp(1, tasks.len().max(1))).map(|_| scope.spawn(worker)).collect();
+        // Fewer threads do all tasks, too.
+        let start = |_| threads::spawn_scoped(scope, "gradvine-bench", worker).ok();
+        let threads: Vec<_> = (0..jobs.clamp(1, tasks.len().max(1))).map_while(start).collect();
+        if threads.is_empty() {
+            worker();
+        }
         for thread in threads {
             if let Err(panicked) = thread.join() {
                 panic::resume_unwind(panicked);
