@@ -12,6 +12,7 @@ use libp2p::{Multiaddr, PeerId, identity::Keypair};
 
 use super::{
     attempts::{Network, Part, run_attempts},
+    deployment::{addresses_of, check_link},
     dial::{Reachable, address, dials, peer_of},
     event::Event,
     hello::RunCard,
@@ -72,11 +73,7 @@ impl Place {
                 "the topology names no node with this PeerId: add it, or use the right key",
             ));
         };
-        let addresses = |node: NodeId| {
-            let info = topology.node(node);
-            let place = format!("node {}: addresses", info.name);
-            info.addresses.iter().map(|text| address(&place, text)).collect::<Result<Vec<_>, _>>()
-        };
+        let addresses = |node: NodeId| addresses_of(topology, node);
         let mine = addresses(node)?;
         let (relayed, direct): (Vec<_>, Vec<_>) = mine.iter().cloned().partition(is_relayed);
         let warnings = reach::unreached(&listen, &direct);
@@ -84,13 +81,7 @@ impl Place {
         for &other in topology.neighbours(node) {
             let (name, peer, theirs) =
                 (topology.node(other).name.clone(), peers[other.index()], addresses(other)?);
-            if mine.is_empty() && theirs.is_empty() {
-                let place = format!("link {} - {name}", topology.node(node).name);
-                return Err(ConfigError::at(
-                    place,
-                    "neither end has an address: give one of them `addresses` in the topology",
-                ));
-            }
+            check_link(topology, node, other)?;
             if dials(&me, Reachable::at(&mine), &peer, Reachable::at(&theirs)) {
                 dialled.insert(other);
             } else if listen.is_empty() && relayed.is_empty() {

@@ -389,6 +389,12 @@ impl NodeObserver for LocalObserver<'_> {
         self.observer.waits(self.node, &Waiting { peers, text: waiting.text.clone() });
     }
 
+    fn away(&mut self, nodes: &[(NodeId, String)]) {
+        let numbered = |(node, why): &(NodeId, String)| (self.number(*node), why.clone());
+        let nodes: Vec<_> = nodes.iter().map(numbered).collect();
+        self.observer.away(self.node, &nodes);
+    }
+
     fn save(&mut self, elapsed: Elapsed, own: OwnModel) {
         let renumbered = |link: &LinkTraffic| LinkTraffic { to: self.number(link.to), ..*link };
         let links = own.links.iter().map(renumbered).collect();

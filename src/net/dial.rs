@@ -12,8 +12,8 @@ use libp2p::{
 };
 
 use super::{
+    dialled::Dialled,
     host::Neighbour,
-    reach::socket_address,
     reservations::{is_relayed, relay_of},
     session::random,
 };
@@ -34,6 +34,9 @@ const DIRECT_AGAIN: Duration = Duration::from_secs(30);
 
 /// How long hole punching may take before the addresses are tried that the neighbour names.
 const FIRST_DIRECT: Duration = Duration::from_secs(2);
+
+/// How long a node waits for a neighbour whose part it is to dial before it dials itself.
+const INSTEAD: Duration = Duration::from_secs(15);
 
 /// The most addresses of a neighbour that are tried beside those of the topology.
 const MOST: usize = 8;
@@ -112,9 +115,6 @@ pub(crate) fn address(place: &str, text: &str) -> Result<Multiaddr, ConfigError>
     let address: Multiaddr = text.parse().map_err(|error| {
         ConfigError::new(place, text, format!("this is not a multiaddress ({error}); {EXAMPLES}"))
     })?;
-    let known = address.iter().any(|part| {
-        matches!(part, libp2p::multiaddr::Protocol::Tcp(_) | libp2p::multiaddr::Protocol::QuicV1)
-    });
     if is_relayed(&address) && relay_of(&address).is_none() {
         const RELAYED: &str = "the relay's PeerId is missing; expected one such as \
                                /ip4/203.0.113.7/tcp/4100/p2p/PEERID/p2p-circuit, as `gradvine \
@@ -126,11 +126,26 @@ pub(crate) fn address(place: &str, text: &str) -> Result<Multiaddr, ConfigError>
                             write the addresses themselves";
         return Err(ConfigError::new(place, text, format!("{LIST}; {EXAMPLES}")));
     }
-    if known {
+    if is_supported(&address) {
         Ok(address)
     } else {
         Err(ConfigError::new(place, text, format!("only TCP and QUIC are supported; {EXAMPLES}")))
     }
+}
+
+/// Whether an address has the form of one of TCP or QUIC, with the PeerId of its node or the relay
+/// through which it leads, and nothing else.
+fn is_supported(address: &Multiaddr) -> bool {
+    use libp2p::multiaddr::Protocol::{
+        Dns, Dns4, Dns6, Ip4, Ip6, P2p, P2pCircuit, QuicV1, Tcp, Udp,
+    };
+    let parts: Vec<_> = address.iter().collect();
+    let rest = match parts.as_slice() {
+        [Ip4(_) | Ip6(_) | Dns(_) | Dns4(_) | Dns6(_), Tcp(_), rest @ ..] => rest,
+        [Ip4(_) | Ip6(_) | Dns(_) | Dns4(_) | Dns6(_), Udp(_), QuicV1, rest @ ..] => rest,
+        _ => return false,
+    };
+    matches!(rest, [] | [P2p(_)] | [P2p(_), P2pCircuit] | [P2p(_), P2pCircuit, P2p(_)])
 }
 
 /// One neighbour's addresses, tried one at a time and in order.
@@ -145,14 +160,28 @@ pub(super) struct Dial {
     pub under_way: Option<ConnectionId>,
     /// Since when there is a connection.
     since: Option<Instant>,
+    /// The shortest pause.
+    least: Duration,
 }
 
 impl Dial {
     /// The first attempt is due at once.
     pub fn new(addresses: Vec<Multiaddr>) -> Dial {
-        let others = Vec::new();
+        let (others, least) = (Vec::new(), Duration::ZERO);
         let due = Instant::now();
-        Dial { addresses, others, next: 0, turns: 0, due, under_way: None, since: None }
+        Dial { addresses, others, next: 0, turns: 0, due, under_way: None, since: None, least }
+    }
+
+    /// For a neighbour whose part it is to dial: this end does so if it has not come for a while,
+    /// as when this node has moved and the neighbour has its old address.
+    pub fn instead(addresses: Vec<Multiaddr>) -> Dial {
+        let new = Dial::new(addresses);
+        Dial { due: new.due + INSTEAD, least: INSTEAD, ..new }
+    }
+
+    /// Whether it is the neighbour's part to dial.
+    pub fn is_instead(&self) -> bool {
+        !self.least.is_zero()
     }
 
     /// Moves to the next address; after the last one it pauses.
@@ -188,14 +217,11 @@ impl Dial {
         self.addresses.iter().chain(&self.others).filter(|address| !is_relayed(address))
     }
 
-    /// Notes where the neighbour says that it listens: nodes behind one NAT reach each other there.
+    /// Notes where the neighbour says that it listens, as far as such addresses are dialled.
     /// `direct`: whether a direct connection is wanted. An attempt at the addresses known so far
     /// does not hold up one at the new ones.
-    pub fn learn(&mut self, listens: Vec<Multiaddr>, direct: bool) {
-        let is_of_use = |address: &Multiaddr| {
-            let ip = socket_address(address).map(|socket| socket.ip());
-            !is_relayed(address) && ip.is_some_and(|ip| !ip.is_loopback() && !ip.is_unspecified())
-        };
+    pub fn learn(&mut self, listens: Vec<Multiaddr>, dialled: &Dialled, direct: bool) {
+        let is_of_use = |address: &Multiaddr| !is_relayed(address) && dialled.allows(address);
         let others: Vec<Multiaddr> = listens.into_iter().filter(is_of_use).take(MOST).collect();
         if self.others != others {
             self.others = others;
@@ -232,7 +258,8 @@ impl Dial {
         self.next = 0;
         // Nodes that lost their links together do not dial together.
         let jitter = 0.75 + 0.5 * (random() as f64 / u64::MAX as f64);
-        self.due = Instant::now() + PAUSE[self.turns.min(PAUSE.len() - 1)].mul_f64(jitter);
+        let pause = PAUSE[self.turns.min(PAUSE.len() - 1)].max(self.least);
+        self.due = Instant::now() + pause.mul_f64(jitter);
         self.turns += 1;
     }
 }
@@ -373,20 +400,36 @@ mod tests {
     #[test]
     fn a_new_address_of_a_neighbour_is_dialled_before_the_last_attempt_ends() {
         let parse = |text: &str| text.parse::<Multiaddr>().unwrap();
-        let (inside, outside) =
-            (parse("/ip4/10.0.0.2/tcp/4001"), parse("/ip4/203.0.113.7/tcp/4001"));
+        let (inside, outside) = (parse("/ip4/10.0.0.2/tcp/4001"), parse("/ip4/9.9.9.9/tcp/4001"));
+        let private = parse("/ip4/10.0.0.3/tcp/4001");
+        let dialled = Dialled::default();
+        dialled.list([&inside].into_iter());
         let mut dial = Dial::new(Vec::new());
-        dial.learn(vec![inside.clone()], true);
+        dial.learn(vec![inside.clone(), private.clone()], &dialled, true);
         dial.under_way = Some(ConnectionId::new_unchecked(1));
-        dial.learn(vec![inside.clone()], true);
+        dial.learn(vec![inside.clone(), private.clone()], &dialled, true);
         assert!(dial.under_way.is_some(), "nothing is new");
-        dial.learn(vec![inside.clone(), outside.clone()], true);
+        dial.learn(vec![inside.clone(), outside.clone()], &dialled, true);
         assert!(dial.under_way.is_none() && dial.due <= Instant::now());
-        assert_eq!(dial.direct(), [inside.clone(), outside]);
+        assert_eq!(dial.direct(), [inside.clone(), outside], "another private address is not");
         // An attempt at another kind of connection goes on.
         dial.under_way = Some(ConnectionId::new_unchecked(2));
-        dial.learn(vec![inside], false);
+        dial.learn(vec![inside], &dialled, false);
         assert!(dial.under_way.is_some());
+    }
+
+    #[test]
+    fn the_end_that_is_dialled_dials_after_a_while() {
+        let address = vec!["/ip4/9.9.9.9/tcp/4001".parse::<Multiaddr>().unwrap()];
+        let mut dial = Dial::instead(address.clone());
+        let is_late = |dial: &Dial| dial.due > Instant::now() + INSTEAD / 2;
+        assert!(dial.is_instead() && is_late(&dial));
+        dial.succeeded(false);
+        dial.closed(Reached::Linked);
+        assert!(is_late(&dial), "the other end has its turn first after a break, too");
+        dial.failed();
+        assert!(is_late(&dial));
+        assert!(!Dial::new(address).is_instead());
     }
 
     #[test]

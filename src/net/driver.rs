@@ -73,6 +73,7 @@ impl Driver<'_> {
         self.feed(Input::Start)?;
         let (mut progress, mut line) = (clock::now(), clock::now() + LINE);
         let mut bytes = self.links.status().bytes();
+        let mut told = progress;
         while self.state.records.is_none() {
             if let Some(event) = self.next()? {
                 // A link that only breaks and comes back carries nothing.
@@ -92,6 +93,13 @@ impl Driver<'_> {
                 }
             }
             let now = clock::now();
+            if now >= told + LINE {
+                told = now;
+                let away = self.links.status().away();
+                if !away.is_empty() {
+                    self.observer.away(&away);
+                }
+            }
             if now < line {
                 continue;
             }
@@ -290,7 +298,7 @@ impl Driver<'_> {
             Effect::Send { to, frame } => self.links.send(to, frame),
             Effect::Recycle { from, buffer } => self.links.recycle(from, buffer),
             Effect::Compute { round, x, update, parts, overlaps } => {
-                state.compute(Job { round, x, update, parts }, overlaps);
+                state.compute(Job { round, x, update, parts }, overlaps)?;
             }
             Effect::Prepared(merged) => {
                 state

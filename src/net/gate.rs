@@ -1,119 +1,218 @@
 //! Who may begin a handshake: limits on connections that have not said who they are.
 //!
 //! An accepted connection costs a slot until its handshake is over, and a handshake costs a
-//! millisecond of a processor. Without limits per source, one machine that opens connections and
-//! sends nothing could keep all neighbours out. So each source (an IPv4 address, or the first half
-//! of an IPv6 address) has a limited number of open handshakes and of new connections a second; and
-//! the addresses of neighbours in the topology, and those from which one has connected before, do
-//! not share the slots of the others.
+//! millisecond of a processor. Nothing but the handshake shows whether a neighbour is at the other
+//! end: strangers may come from a neighbour's own address, as behind one NAT. So places are not
+//! given to those who come first:
+//!
+//! * If all slots are taken, a new connection takes the place of one that is drawn by lot among
+//!   those of the source with the most (an IPv4 address, or the first half of an IPv6 address). It
+//!   takes part in the draw. A flood displaces itself; a neighbour that needs a few round trips for
+//!   its proof keeps its slot long enough.
+//! * If more connections come in a second than may begin, those that may are drawn by lot, too.
+//! * The addresses of neighbours in the topology, and those from which one has connected before,
+//!   share slots that strangers from elsewhere cannot take.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     convert::Infallible,
+    future::Future,
+    io,
     net::{IpAddr, Ipv6Addr},
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
     time::{Duration, Instant},
 };
 
+use futures::FutureExt;
 use libp2p::{
-    Multiaddr, PeerId,
-    core::{Endpoint, transport::PortUse},
+    Multiaddr, PeerId, Transport, TransportError,
+    core::{
+        Endpoint,
+        muxing::StreamMuxerBox,
+        transport::{DialOpts, ListenerId, PortUse, TransportEvent},
+    },
     multiaddr::Protocol,
     swarm::{
         ConnectionDenied, ConnectionId, FromSwarm, NetworkBehaviour, THandler, THandlerInEvent,
         THandlerOutEvent, ToSwarm, dummy,
     },
 };
+use tokio::sync::oneshot;
 
-/// Handshakes of unknown sources that may be open together, besides two per neighbour.
-const STRANGERS: usize = 64;
+use super::{session::random, transport::Connections};
+
+/// Open handshakes of known sources, and of all others, besides two per neighbour.
+const SLOTS: usize = 128;
 
 /// The time over which new connections of a source are counted.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// The behaviour that refuses connections before their handshake.
-pub(super) struct Gate {
-    /// Open handshakes.
-    pending: HashMap<ConnectionId, Option<IpAddr>>,
-    /// Sources of neighbours.
-    known: BTreeSet<IpAddr>,
-    /// New connections of each source since the window began.
-    recent: BTreeMap<Option<IpAddr>, usize>,
-    begun: Instant,
-    limits: Limits,
-}
+/// New connections that may begin within [`WINDOW`]: of one source, and of all sources of a class.
+/// All of them cost less than half of a processor.
+const OF_SOURCE: usize = 300;
+const OF_CLASS: usize = 400;
 
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    /// Open handshakes of one source. Several neighbours may be on one machine.
-    per_source: usize,
-    /// Open handshakes of all sources that are not known.
-    strangers: usize,
-    /// New connections of one source within [`WINDOW`].
-    per_window: usize,
-    /// Sources that are remembered.
-    known: usize,
-}
+/// Connections that are refused before other tasks have their turn.
+const AT_ONCE: usize = 64;
+
+/// Refuses connections before their handshake. Clones share it.
+#[derive(Clone)]
+pub(super) struct Gate(Arc<Mutex<Slots>>);
 
 impl Gate {
     /// The gate of a host with so many neighbours.
     pub fn new(neighbours: usize) -> Gate {
-        Gate {
-            pending: HashMap::new(),
-            known: BTreeSet::new(),
-            recent: BTreeMap::new(),
-            begun: Instant::now(),
-            limits: Limits {
-                per_source: neighbours + 4,
-                strangers: 2 * neighbours + STRANGERS,
-                per_window: 2 * neighbours + 16,
-                known: 4 * neighbours,
-            },
-        }
+        Gate(Arc::new(Mutex::new(Slots::new(neighbours))))
     }
 
     /// The same gate, which knows the sources of some neighbours beforehand.
     #[must_use]
-    pub fn expecting<'a>(mut self, addresses: impl Iterator<Item = &'a Multiaddr>) -> Gate {
-        self.known.extend(addresses.filter_map(source));
-        self.limits.known += self.known.len();
+    pub fn expecting<'a>(self, addresses: impl Iterator<Item = &'a Multiaddr>) -> Gate {
+        self.lock().expect(addresses.filter_map(source));
         self
     }
 
-    /// Lets a connection begin its handshake, or says why not.
-    fn admit(
-        &mut self,
-        id: ConnectionId,
-        source: Option<IpAddr>,
-        now: Instant,
-    ) -> Result<(), Full> {
-        if now - self.begun > WINDOW {
-            self.recent.clear();
-            self.begun = now;
-        }
-        let recent = self.recent.entry(source).or_default();
-        *recent += 1;
-        if *recent > self.limits.per_window {
-            return Err(Full("too many connections a second from this address"));
-        }
-        let same = self.pending.values().filter(|other| **other == source).count();
-        if same >= self.limits.per_source {
-            return Err(Full("too many open handshakes from this address"));
-        }
-        let is_known = |source: &Option<IpAddr>| source.is_some_and(|ip| self.known.contains(&ip));
-        let strangers = self.pending.values().filter(|other| !is_known(other)).count();
-        if !is_known(&source) && strangers >= self.limits.strangers {
-            return Err(Full("too many open handshakes"));
-        }
-        self.pending.insert(id, source);
-        Ok(())
+    /// The transport, whose incoming connections this gate admits or refuses.
+    pub fn guard(&self, inner: Connections) -> Connections {
+        Guarded { inner, gate: self.clone() }.boxed()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slots> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn admit(&self, from: &Multiaddr) -> Option<Slot> {
+        let draw = &mut |count: usize| (random() % count as u64) as usize;
+        let (id, displaced) = self.lock().admit(source(from), Instant::now(), draw)?;
+        Some(Slot { id, displaced, gate: self.clone() })
     }
 }
 
-/// Why a connection was refused before its handshake.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("{0}")]
-struct Full(&'static str);
+/// Open handshakes, and how many connections have come.
+struct Slots {
+    open: BTreeMap<u64, Open>,
+    /// The number of the next handshake.
+    next: u64,
+    /// Sources of neighbours.
+    known: BTreeSet<IpAddr>,
+    /// The most sources that are remembered.
+    most_known: usize,
+    /// The most open handshakes of known sources, and of all others.
+    most_open: usize,
+    arrivals: Arrivals,
+}
+
+/// A handshake. It ends when this is dropped.
+struct Open {
+    source: Option<IpAddr>,
+    _displaces: oneshot::Sender<Infallible>,
+}
+
+impl Slots {
+    fn new(neighbours: usize) -> Slots {
+        Slots {
+            open: BTreeMap::new(),
+            next: 0,
+            known: BTreeSet::new(),
+            most_known: 4 * neighbours,
+            most_open: 2 * neighbours + SLOTS,
+            arrivals: Arrivals::default(),
+        }
+    }
+
+    fn expect(&mut self, sources: impl Iterator<Item = IpAddr>) {
+        self.known.extend(sources);
+        self.most_known += self.known.len();
+    }
+
+    fn learn(&mut self, source: Option<IpAddr>) {
+        if self.known.len() < self.most_known {
+            self.known.extend(source);
+        }
+    }
+
+    fn is_known(&self, source: Option<IpAddr>) -> bool {
+        source.is_some_and(|ip| self.known.contains(&ip))
+    }
+
+    /// Gives a connection a slot: its number, and what ends when it is displaced. `draw` returns a
+    /// random number below the one that it is given.
+    fn admit(
+        &mut self,
+        source: Option<IpAddr>,
+        now: Instant,
+        draw: &mut dyn FnMut(usize) -> usize,
+    ) -> Option<(u64, oneshot::Receiver<Infallible>)> {
+        let is_known = self.is_known(source);
+        if !self.arrivals.admit(source, is_known, now, draw) {
+            return None;
+        }
+        let mut counts: BTreeMap<Option<IpAddr>, usize> = BTreeMap::from([(source, 1)]);
+        let of_class = |open: &&Open| self.is_known(open.source) == is_known;
+        for open in self.open.values().filter(of_class) {
+            *counts.entry(open.source).or_default() += 1;
+        }
+        if counts.values().sum::<usize>() > self.most_open {
+            let most = counts.values().copied().max();
+            let is_heavy = |source: Option<IpAddr>| counts.get(&source).copied() == most;
+            let open = self.open.iter().filter(|(_, open)| of_class(open) && is_heavy(open.source));
+            let own = is_heavy(source).then_some(None);
+            let lots: Vec<Option<u64>> = open.map(|(id, _)| Some(*id)).chain(own).collect();
+            // `None` is the new one. There is a lot, as some source has the most.
+            self.open.remove(&lots[draw(lots.len())]?);
+        }
+        let (displaces, displaced) = oneshot::channel();
+        let id = self.next;
+        self.next += 1;
+        self.open.insert(id, Open { source, _displaces: displaces });
+        Some((id, displaced))
+    }
+}
+
+/// The connections that have come in this window and in the one before.
+#[derive(Default)]
+struct Arrivals {
+    begun: Option<Instant>,
+    /// By source, and of these those that its own share lets begin: by class.
+    sources: [BTreeMap<Option<IpAddr>, usize>; 2],
+    classes: [[usize; 2]; 2],
+}
+
+impl Arrivals {
+    /// Counts a connection, and draws whether it may begin.
+    fn admit(
+        &mut self,
+        source: Option<IpAddr>,
+        is_known: bool,
+        now: Instant,
+        draw: &mut dyn FnMut(usize) -> usize,
+    ) -> bool {
+        let since = now - *self.begun.get_or_insert(now);
+        if since > WINDOW {
+            let is_next = since <= 2 * WINDOW;
+            let (sources, classes) =
+                (std::mem::take(&mut self.sources[1]), std::mem::take(&mut self.classes[1]));
+            if is_next {
+                (self.sources[0], self.classes[0]) = (sources, classes);
+            } else {
+                (self.sources[0], self.classes[0]) = Default::default();
+            }
+            self.begun = Some(now);
+        }
+        let mut wins = |before: usize, now: &mut usize, most: usize| {
+            *now += 1;
+            let count = before.max(*now);
+            count <= most || draw(count) < most
+        };
+        let before = self.sources[0].get(&source).copied().unwrap_or(0);
+        let now = self.sources[1].entry(source).or_default();
+        let class = usize::from(is_known);
+        wins(before, now, OF_SOURCE)
+            && wins(self.classes[0][class], &mut self.classes[1][class], OF_CLASS)
+    }
+}
 
 /// The source of a connection; `None` if the address has no IP address.
 fn source(address: &Multiaddr) -> Option<IpAddr> {
@@ -128,27 +227,106 @@ fn source(address: &Multiaddr) -> Option<IpAddr> {
     })
 }
 
+/// The place of a handshake, until it is over.
+struct Slot {
+    id: u64,
+    displaced: oneshot::Receiver<Infallible>,
+    gate: Gate,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.gate.lock().open.remove(&self.id);
+    }
+}
+
+/// A handshake that may be displaced.
+pub(super) struct Admitted {
+    handshake: <Connections as Transport>::ListenerUpgrade,
+    slot: Option<Slot>,
+}
+
+impl Future for Admitted {
+    type Output = io::Result<(PeerId, StreamMuxerBox)>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(slot) = &mut self.slot
+            && slot.displaced.poll_unpin(context).is_ready()
+        {
+            let text = "too many open handshakes: another one has the place of this one";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, text)));
+        }
+        self.handshake.poll_unpin(context)
+    }
+}
+
+/// A transport with a gate.
+struct Guarded {
+    inner: Connections,
+    gate: Gate,
+}
+
+impl Transport for Guarded {
+    type Output = (PeerId, StreamMuxerBox);
+    type Error = io::Error;
+    type ListenerUpgrade = Admitted;
+    type Dial = <Connections as Transport>::Dial;
+
+    fn listen_on(
+        &mut self,
+        id: ListenerId,
+        address: Multiaddr,
+    ) -> Result<(), TransportError<io::Error>> {
+        self.inner.listen_on(id, address)
+    }
+
+    fn remove_listener(&mut self, id: ListenerId) -> bool {
+        self.inner.remove_listener(id)
+    }
+
+    fn dial(
+        &mut self,
+        address: Multiaddr,
+        options: DialOpts,
+    ) -> Result<Self::Dial, TransportError<io::Error>> {
+        self.inner.dial(address, options)
+    }
+
+    fn poll(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<TransportEvent<Admitted, io::Error>> {
+        for _ in 0..AT_ONCE {
+            let event = std::task::ready!(Pin::new(&mut self.inner).poll(context));
+            let slot = match &event {
+                TransportEvent::Incoming { send_back_addr, .. } => {
+                    match self.gate.admit(send_back_addr) {
+                        Some(slot) => Some(slot),
+                        // Its socket is closed with the event.
+                        None => continue,
+                    }
+                }
+                _ => None,
+            };
+            return Poll::Ready(event.map_upgrade(|handshake| Admitted { handshake, slot }));
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// Learns from which sources neighbours come: only their connections are established.
 impl NetworkBehaviour for Gate {
     type ConnectionHandler = dummy::ConnectionHandler;
     type ToSwarm = Infallible;
 
-    fn handle_pending_inbound_connection(
-        &mut self,
-        id: ConnectionId,
-        _: &Multiaddr,
-        from: &Multiaddr,
-    ) -> Result<(), ConnectionDenied> {
-        self.admit(id, source(from), Instant::now()).map_err(ConnectionDenied::new)
-    }
-
     fn handle_established_inbound_connection(
         &mut self,
-        id: ConnectionId,
+        _: ConnectionId,
         _: PeerId,
         _: &Multiaddr,
         _: &Multiaddr,
     ) -> Result<THandler<Self>, ConnectionDenied> {
-        self.pending.remove(&id);
         Ok(dummy::ConnectionHandler)
     }
 
@@ -164,19 +342,8 @@ impl NetworkBehaviour for Gate {
     }
 
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
-        match event {
-            // Only neighbours' connections are established.
-            FromSwarm::ConnectionEstablished(established) => {
-                self.pending.remove(&established.connection_id);
-                let from = source(established.endpoint.get_remote_address());
-                if self.known.len() < self.limits.known {
-                    self.known.extend(from);
-                }
-            }
-            FromSwarm::ListenFailure(failure) => {
-                self.pending.remove(&failure.connection_id);
-            }
-            _ => {}
+        if let FromSwarm::ConnectionEstablished(established) = event {
+            self.lock().learn(source(established.endpoint.get_remote_address()));
         }
     }
 
@@ -202,43 +369,91 @@ mod tests {
         Some(text.parse().unwrap())
     }
 
-    /// How many of `count` connections of a source may begin, one every 100 ms.
-    fn admitted(gate: &mut Gate, from: Option<IpAddr>, first: usize, count: usize) -> usize {
-        let start = Instant::now();
-        let admit = |i: &usize| {
-            let now = start + Duration::from_millis(100 * *i as u64);
-            gate.admit(ConnectionId::new_unchecked(first + i), from, now).is_ok()
-        };
-        (0..count).filter(admit).count()
-    }
-
-    #[test]
-    fn a_source_that_opens_connections_and_says_nothing_keeps_nobody_out() {
-        let mut gate = Gate::new(2);
-        assert_eq!(admitted(&mut gate, ip("10.0.0.9"), 0, 100), 6);
-        assert_eq!(admitted(&mut gate, ip("10.0.0.1"), 100, 1), 1);
-        // Many sources fill the slots of strangers, and not those of a neighbour's address.
-        for other in 0..200 {
-            let from = ip(&format!("10.1.0.{other}"));
-            admitted(&mut gate, from, 1000 + 10 * other, 5);
+    /// A source of lots, from a seed.
+    fn lots(seed: u64) -> impl FnMut(usize) -> usize {
+        let mut state = seed;
+        move |count| {
+            // SplitMix64 (Steele, Lea, Flood 2014).
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((z ^ (z >> 31)) % count as u64) as usize
         }
-        assert_eq!(gate.pending.len(), 2 * 2 + STRANGERS);
-        assert_eq!(admitted(&mut gate, ip("10.0.0.2"), 5000, 1), 0);
-        let mut gate = gate.expecting([&"/ip4/10.0.0.2/tcp/1".parse().unwrap()].into_iter());
-        assert_eq!(admitted(&mut gate, ip("10.0.0.2"), 6000, 1), 1);
+    }
+
+    /// In how many of 200 tries a neighbour keeps a slot for 200 ms, while a stranger at the same
+    /// address holds all slots and makes so many connections a second.
+    fn successes(a_second: u64) -> usize {
+        let one = |seed: u64| {
+            let (mut slots, mut draw, start) = (Slots::new(2), lots(seed), Instant::now());
+            let mut held = Vec::new();
+            let mut at = |millis: u64, slots: &mut Slots| {
+                slots.admit(ip("127.0.0.1"), start + Duration::from_millis(millis), &mut draw)
+            };
+            let between = 1000 / a_second;
+            for count in 0..3 * a_second {
+                held.extend(at(count * between, &mut slots));
+            }
+            let Some((id, _displaced)) = at(3000, &mut slots) else { return false };
+            for count in 1..=a_second / 5 {
+                held.extend(at(3000 + count * between, &mut slots));
+            }
+            slots.open.contains_key(&id)
+        };
+        (0..200).filter(|seed| one(*seed)).count()
     }
 
     #[test]
-    fn connections_a_second_are_limited_by_source() {
-        let mut gate = Gate::new(1);
-        let now = Instant::now();
-        let mut admit = |i: usize, now: Instant| {
-            let admitted = gate.admit(ConnectionId::new_unchecked(i), ip("10.0.0.9"), now).is_ok();
-            gate.pending.clear();
-            admitted
+    fn a_flood_from_a_neighbours_own_address_does_not_keep_it_out() {
+        // No slot is ever free, as no stranger ends. First come, first served, it would be 0.
+        let (few, many) = (successes(20), successes(1000));
+        assert!(few > 160, "{few} of 200 at 20 connections a second");
+        assert!(many > 5, "{many} of 200 at 1000 connections a second");
+    }
+
+    #[test]
+    fn a_source_that_opens_connections_and_says_nothing_displaces_itself() {
+        let (mut slots, mut draw, start) = (Slots::new(2), lots(1), Instant::now());
+        let mut held = Vec::new();
+        let mut from = |slots: &mut Slots, source, millis| {
+            let now = start + Duration::from_millis(millis);
+            let slot = slots.admit(source, now, &mut draw);
+            let id = slot.as_ref().map(|(id, _)| *id);
+            held.extend(slot);
+            id
         };
-        assert_eq!((0..1000).filter(|i| admit(*i, now)).count(), 18);
-        assert!(admit(2000, now + 2 * WINDOW));
+        let one = from(&mut slots, ip("10.0.0.1"), 0).unwrap();
+        for count in 0..10_000 {
+            from(&mut slots, ip("10.0.0.9"), 100 * count);
+        }
+        assert!(slots.open.contains_key(&one), "another source keeps its slot");
+        assert_eq!(slots.open.len(), 2 * 2 + SLOTS);
+        // Many sources fill the slots of strangers, and not those of a neighbour's address.
+        slots.expect([IpAddr::from([10, 0, 0, 2])].into_iter());
+        let known = from(&mut slots, ip("10.0.0.2"), 2_000_000).unwrap();
+        for other in 0..=255 {
+            from(&mut slots, ip(&format!("10.1.0.{other}")), 2_000_000 + 100 * other);
+        }
+        assert!(slots.open.contains_key(&known) && slots.open.len() == 2 * 2 + SLOTS + 1);
+    }
+
+    #[test]
+    fn connections_a_second_are_limited_and_drawn_by_lot() {
+        let (mut arrivals, mut draw, start) = (Arrivals::default(), lots(3), Instant::now());
+        let mut admitted = |second: u64, from: [u8; 4], count: usize| {
+            let now = start + Duration::from_millis(1001 * second);
+            let source = Some(IpAddr::from(from));
+            (0..count).filter(|_| arrivals.admit(source, false, now, &mut draw)).count()
+        };
+        // 300, then the i-th with a probability of 300 / i: 300 (1 + ln 3.3) are 660. Of these 400
+        // begin, then the i-th with a probability of 400 / i: 400 (1 + ln 1.65) are 600.
+        let first = admitted(0, [10, 0, 0, 9], 1000);
+        assert!((450..750).contains(&first), "{first}");
+        let second = admitted(1, [10, 0, 0, 9], 1000);
+        // 1000 0.3 0.6.
+        assert!((120..250).contains(&second), "{second} of 1000");
+        assert_eq!(admitted(9, [10, 0, 0, 9], 100), 100);
     }
 
     #[test]

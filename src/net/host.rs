@@ -25,6 +25,7 @@ use tokio::{
 use super::{
     answers::{Counterpart, Served, probe_protocol, serve},
     ban::Ban,
+    dialled::Dialled,
     event::Event,
     handshake::{Purpose, protocol},
     hello::RunCard,
@@ -145,7 +146,10 @@ impl Host {
             sockets::check(name)?;
         }
         let ciphers = Ciphers::default();
-        let mut swarm = swarm(&config.key, &config.neighbours, config.security, &ciphers)?;
+        let dialled = Dialled::default();
+        dialled.list(config.addresses.iter());
+        let mut swarm =
+            swarm(&config.key, &config.neighbours, config.security, &ciphers, &dialled)?;
         let listen = listen(&mut swarm, &config.listen).await?;
         if let Some(name) = &config.congestion {
             // Accepted connections inherit it, from their first packet on.
@@ -233,6 +237,7 @@ impl Host {
             closing,
             congestion: config.congestion,
             ciphers: ciphers.clone(),
+            dialled,
             refusals: Refusals::new("it is not a neighbour of this node in the topology"),
             reservations: Reservations::new(&config.addresses),
             relayed: config.relayed,

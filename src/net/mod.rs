@@ -23,7 +23,9 @@ mod coalesce;
 mod companion;
 mod confirm;
 mod connection;
+mod deployment;
 mod dial;
+mod dialled;
 mod driver;
 mod event;
 #[cfg(test)]
@@ -65,6 +67,7 @@ mod worker;
 pub use alone::Place;
 pub(crate) use alone::alone;
 pub use answers::Counterpart;
+pub use deployment::{check_checkpoints, check_deployment};
 pub use event::{Difference, Event};
 pub use hello::RunCard;
 pub use host::{Host, HostConfig, Neighbour};
@@ -83,18 +86,38 @@ pub const VERSION: u32 = 11;
 
 pub use libp2p::{Multiaddr, PeerId, identity::Keypair};
 
-use crate::drive::RunError;
+use crate::{drive::RunError, memory, threads};
+
+/// Address space for the threads of the network and their heaps, and for a node, in bytes. With
+/// less, allocations failed in runs of 8 nodes.
+const SPACE: u64 = 128 << 20;
+const SPACE_OF_NODE: u64 = 24 << 20;
+
+/// A node's own threads: its core, its learner, the writer of checkpoints.
+const THREADS_OF_NODE: usize = 3;
 
 /// A runtime for hosts: one thread per processor.
 ///
 /// # Errors
 /// If the system cannot start threads.
 pub fn runtime() -> Result<tokio::runtime::Runtime, RunError> {
+    runtime_for(1)
+}
+
+/// The same for so many nodes of this process, whose own threads are possible, too.
+pub(crate) fn runtime_for(nodes: usize) -> Result<tokio::runtime::Runtime, RunError> {
+    let need = SPACE + nodes as u64 * SPACE_OF_NODE;
+    memory::require_address_space(need, "the network").map_err(RunError::Setup)?;
+    let wrong = |error: std::io::Error| {
+        RunError::Host(format!("the network's threads cannot be started: {error}"))
+    };
+    // Otherwise the runtime, and the timers of libp2p, panic if the system refuses one.
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    threads::check(count + 1 + THREADS_OF_NODE * nodes).map_err(wrong)?;
     tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(count)
         .enable_all()
         .thread_name("gradvine-net")
         .build()
-        .map_err(|error| {
-            RunError::Network(format!("the network's threads could not be started: {error}"))
-        })
+        .map_err(wrong)
 }

@@ -29,6 +29,7 @@ use super::{
     Place, VERSION,
     answers::{CHUNK, Counterpart, STEP, Served, TRIPS, clock, probe_protocol, send_for, serve},
     dial::{dial_trouble, root},
+    dialled::Dialled,
     handshake::{Purpose, protocol},
     host::Neighbour,
     links::SHUTDOWN,
@@ -179,7 +180,9 @@ struct Prober {
 impl Prober {
     async fn start(place: &Place, limits: ProbeLimits) -> Result<Examination, ConfigError> {
         let ciphers = Ciphers::default();
-        let mut swarm = swarm(&place.key, &place.neighbours, place.security, &ciphers)?;
+        let dialled = Dialled::default();
+        dialled.list(place.own_addresses.iter());
+        let mut swarm = swarm(&place.key, &place.neighbours, place.security, &ciphers, &dialled)?;
         let mut listening = Vec::new();
         for address in &place.listen {
             let found = listen(&mut swarm, std::slice::from_ref(address)).await;

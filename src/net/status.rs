@@ -33,6 +33,8 @@ const MOST_MISSED: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct Status {
     links: Mutex<LiteMap<NodeId, State>>,
+    /// The last problem of neighbours that are no members.
+    away: Mutex<LiteMap<NodeId, String>>,
     /// How far the newest connection to each neighbour has come.
     reached: Mutex<LiteMap<NodeId, Reached>>,
     /// The protocol version and the program of each neighbour that has said so.
@@ -116,6 +118,7 @@ impl Status {
         let down = || State::Down { text: "no contact yet".into(), explained: false };
         Status {
             links: Mutex::new(neighbours.map(|node| (node, down())).collect()),
+            away: Mutex::default(),
             reached: Mutex::default(),
             programs: Mutex::default(),
             host: Mutex::default(),
@@ -129,9 +132,19 @@ impl Status {
 
     /// Records the last problem of a link that is down.
     pub(crate) fn trouble(&self, node: NodeId, text: String) {
-        if let Some(state @ State::Down { .. }) = self.lock().get_mut(&node) {
-            *state = State::Down { text, explained: true };
+        match self.lock().get_mut(&node) {
+            Some(state @ State::Down { .. }) => *state = State::Down { text, explained: true },
+            Some(State::Up) => {}
+            None => {
+                drop(self.away.lock().unwrap_or_else(PoisonError::into_inner).insert(node, text))
+            }
         }
+    }
+
+    /// The neighbours that are no members, each with its last problem.
+    pub(super) fn away(&self) -> Vec<(NodeId, String)> {
+        let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        away.iter().map(|(node, text)| (*node, text.clone())).collect()
     }
 
     /// A new connection to this neighbour: it will report its problems itself.

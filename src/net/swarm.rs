@@ -28,6 +28,7 @@ use tokio::{
 
 use super::{
     dial::{Dial, FILES, Reached, dial_trouble, io_kind, is_out_of_files, lacks_files, root},
+    dialled::Dialled,
     gate::Gate,
     handshake::version_of,
     hello::printable,
@@ -68,12 +69,13 @@ pub(super) struct Behaviour {
 }
 
 /// A swarm of a node with this key that does not listen yet, and that only these peers may connect
-/// to.
+/// to. It dials no private address but those in `dialled`.
 pub(super) fn swarm(
     key: &Keypair,
     neighbours: &[Neighbour],
     security: Security,
     ciphers: &Ciphers,
+    dialled: &Dialled,
 ) -> Result<Swarm<Behaviour>, ConfigError> {
     let mut allowed = allow_block_list::Behaviour::<allow_block_list::AllowedPeers>::default();
     for neighbour in neighbours {
@@ -93,8 +95,11 @@ pub(super) fn swarm(
         ConfigError::at("network", format!("encryption cannot be set up: {error}"))
     })?;
     let (transport, relay) = transport::with_relays(key, encryption);
+    let gate = Gate::new(neighbours.len()).expecting(sources.iter());
+    dialled.list(sources.iter());
+    let transport = gate.guard(dialled.guard(transport));
     let behaviour = Behaviour {
-        gate: Gate::new(neighbours.len()).expecting(sources.iter()),
+        gate,
         allowed,
         limits: connection_limits::Behaviour::new(limits),
         identify: identify::Behaviour::new(identify),
@@ -204,6 +209,8 @@ pub(super) struct SwarmTask {
     pub congestion: Option<String>,
     /// The encryption of TCP connections.
     pub ciphers: Ciphers,
+    /// The addresses of the topology.
+    pub dialled: Dialled,
     /// Connections that were refused.
     pub refusals: Refusals,
     /// Places at relays.
@@ -266,11 +273,14 @@ impl SwarmTask {
         for relay in addresses.values().flatten().filter_map(relay_of) {
             allowed.allow_peer(relay);
         }
+        self.dialled.list(addresses.values().flatten());
         for (_, peer) in &mut self.peers {
             if let Some(addresses) =
                 addresses.get(&peer.neighbour.node).filter(|addresses| !addresses.is_empty())
             {
                 peer.dial = Some(Dial::new(addresses.clone()));
+            } else if !peer.neighbour.addresses.is_empty() {
+                peer.dial = Some(Dial::instead(peer.neighbour.addresses.clone()));
             }
         }
     }
@@ -420,7 +430,10 @@ impl SwarmTask {
             if lacks_files(error) {
                 self.status.host_trouble("this process may open no more files".into());
             }
-            self.status.trouble(peer.neighbour.node, trouble);
+            // Why the neighbour does not dial says more.
+            if !dial.is_instead() {
+                self.status.trouble(peer.neighbour.node, trouble);
+            }
         }
         dial.failed();
     }
@@ -518,7 +531,7 @@ impl SwarmTask {
                     self.status.runs(node, versions.max(), &printable(&info.agent_version));
                     let direct = peer.wants_direct();
                     let dial = peer.dial.get_or_insert_with(|| Dial::new(Vec::new()));
-                    dial.learn(info.listen_addrs, direct);
+                    dial.learn(info.listen_addrs, &self.dialled, direct);
                 }
             }
             SwarmEvent::Behaviour(BehaviourEvent::Ping(ping::Event {

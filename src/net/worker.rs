@@ -70,6 +70,9 @@ pub trait NodeObserver {
     /// The node has waited for some seconds.
     fn waits(&mut self, waiting: &Waiting);
 
+    /// Why neighbours that are no members cannot be reached.
+    fn away(&mut self, _nodes: &[(NodeId, String)]) {}
+
     /// The node's own model is final, or the run ends early with this one.
     fn save(&mut self, elapsed: Elapsed, own: OwnModel);
 

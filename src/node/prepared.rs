@@ -1,6 +1,6 @@
 //! A node with its files read and checked, on the thread that runs it.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use super::Event;
 use crate::{
@@ -150,6 +150,7 @@ impl Prepared {
             events,
             rounds: 0,
             losses: MeanLoss::default(),
+            away: BTreeMap::new(),
             resumed: false,
             written: None,
             warn: Arc::clone(&warn),
@@ -285,6 +286,8 @@ struct RunObserver<'a> {
     events: &'a mut dyn FnMut(Event),
     rounds: u64,
     losses: MeanLoss,
+    /// Why nodes are away, as it was written.
+    away: BTreeMap<String, String>,
     /// Whether the run went on, so that its files are no longer those of an earlier end.
     resumed: bool,
     /// The summary, once the run is over.
@@ -351,6 +354,17 @@ impl Observer for RunObserver<'_> {
     fn waits(&mut self, _node: NodeId, waiting: &Waiting) {
         let peers = waiting.peers.iter().map(|peer| self.name(*peer)).collect();
         (self.events)(Event::Waiting { peers, text: waiting.text.clone() });
+    }
+
+    fn away(&mut self, _node: NodeId, nodes: &[(NodeId, String)]) {
+        let known = nodes.iter().map(|(node, why)| (self.name(*node), why.clone())).collect();
+        if self.away != known
+            && let Some(directory) = &self.directory
+        {
+            self.away = known;
+            // It informs people only: the next change is written again.
+            let _ = directory.away(&self.away);
+        }
     }
 
     fn begins(&mut self, node: NodeId, lent: &Lent) {

@@ -20,14 +20,19 @@ use libp2p::{
 };
 use rustix::net::{AddressFamily, SocketType};
 
-const IDLE: usize = 1000;
 const WITH_KEYS: usize = 100;
 
 /// The most memory that the node may take, in kB: it takes less than 40 MB without strangers.
 const MOST_MEMORY: u64 = 60_000;
 
-/// A connection from an address of this machine that is not 127.0.0.1.
-fn connect(from: usize, to: SocketAddr) -> Option<TcpStream> {
+/// A connection from an address of this machine that is not 127.0.0.1; from that one, where the
+/// neighbours are, if `own` is set.
+fn connect(from: usize, own: bool, to: SocketAddr) -> Option<TcpStream> {
+    if own {
+        let stream = TcpStream::connect(to).ok()?;
+        stream.set_nonblocking(true).ok()?;
+        return Some(stream);
+    }
     let [third, fourth] = [(from / 250) as u8 + 1, (from % 250) as u8 + 2];
     let source = SocketAddr::from((Ipv4Addr::new(127, 1, third, fourth), 0));
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).ok()?;
@@ -48,7 +53,13 @@ impl Drop for Attack<'_> {
 }
 
 /// Keeps connections open that say nothing, and connects again when they are closed.
-fn hold(share: std::ops::Range<usize>, to: SocketAddr, ends: &AtomicBool, made: &AtomicUsize) {
+fn hold(
+    share: std::ops::Range<usize>,
+    own: bool,
+    to: SocketAddr,
+    ends: &AtomicBool,
+    made: &AtomicUsize,
+) {
     let mut held: Vec<Option<TcpStream>> = share.clone().map(|_| None).collect();
     while !ends.load(Ordering::Relaxed) {
         for (from, slot) in share.clone().zip(&mut held) {
@@ -56,7 +67,7 @@ fn hold(share: std::ops::Range<usize>, to: SocketAddr, ends: &AtomicBool, made: 
                 stream.read(&mut [0; 16]).is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
             };
             if !slot.as_mut().is_some_and(is_open) {
-                *slot = connect(from, to);
+                *slot = connect(from, own, to);
                 made.fetch_add(usize::from(slot.is_some()), Ordering::Relaxed);
             }
         }
@@ -65,7 +76,7 @@ fn hold(share: std::ops::Range<usize>, to: SocketAddr, ends: &AtomicBool, made: 
 }
 
 /// Completes handshakes with a key that no topology names, again and again.
-async fn shake_hands(number: usize, to: SocketAddr, made: Arc<AtomicUsize>) {
+async fn shake_hands(number: usize, own: bool, to: SocketAddr, made: Arc<AtomicUsize>) {
     let passage = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let through = format!("/ip4/127.0.0.1/tcp/{}", passage.local_addr().unwrap().port());
     let through: Multiaddr = through.parse().unwrap();
@@ -73,7 +84,10 @@ async fn shake_hands(number: usize, to: SocketAddr, made: Arc<AtomicUsize>) {
         while let Ok((mut from, _)) = passage.accept().await {
             tokio::spawn(async move {
                 let socket = tokio::net::TcpSocket::new_v4().unwrap();
-                let source = Ipv4Addr::new(127, 2, 0, number as u8 + 2);
+                let source = match own {
+                    true => Ipv4Addr::LOCALHOST,
+                    false => Ipv4Addr::new(127, 2, 0, number as u8 + 2),
+                };
                 socket.bind(SocketAddr::from((source, 0))).unwrap();
                 if let Ok(mut to) = socket.connect(to).await {
                     let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
@@ -113,6 +127,18 @@ fn most_memory(process: u32) -> u64 {
 #[test]
 #[ignore = "slow"]
 fn a_thousand_strangers_keep_no_neighbour_out_and_take_little_memory() {
+    attack(1000, false);
+}
+
+#[test]
+#[ignore = "slow"]
+fn strangers_at_the_neighbours_own_address_keep_none_out() {
+    attack(200, true);
+}
+
+/// Runs three nodes of which one is attacked by so many silent connections at once, and by others
+/// with keys; `own`: from the address of its neighbours.
+fn attack(silent: usize, own: bool) {
     let deployment = Deployment::new(Reach::Tcp, "rounds = 20\nconnect_s = 60");
     // Of two neighbours the one with the lower PeerId dials: the other one is attacked.
     let topology = fs::read_to_string(deployment.file("net.toml")).unwrap();
@@ -134,19 +160,19 @@ fn a_thousand_strangers_keep_no_neighbour_out_and_take_little_memory() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     for number in 0..WITH_KEYS {
-        runtime.spawn(shake_hands(number, to, Arc::clone(&shaken)));
+        runtime.spawn(shake_hands(number, own, to, Arc::clone(&shaken)));
     }
     // Later the silent ones leave them few places.
     until("strangers have shaken hands", || shaken.load(Ordering::Relaxed) >= WITH_KEYS);
     thread::scope(|scope| {
         for share in 0..4 {
-            let range = share * IDLE / 4..(share + 1) * IDLE / 4;
+            let range = share * silent / 4..(share + 1) * silent / 4;
             let (ends, idle) = (&ends, &idle);
-            scope.spawn(move || hold(range, to, ends, idle));
+            scope.spawn(move || hold(range, own, to, ends, idle));
         }
         // The strangers stop after a failure, too.
         let attack = Attack(&ends);
-        until("strangers have connected", || idle.load(Ordering::Relaxed) > 2 * IDLE);
+        until("strangers have connected", || idle.load(Ordering::Relaxed) > 2 * silent);
         let memory = most_memory(node.id());
         let begun = Instant::now();
         let mut neighbours = [other, 2].map(|index| deployment.start(NAMES[index]));

@@ -126,6 +126,11 @@ impl Running {
         (ended.unwrap().code(), started.elapsed())
     }
 
+    /// Whether it has not ended.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     /// Its standard error so far.
     pub fn errors(&self) -> String {
         fs::read_to_string(&self.errors).unwrap()

@@ -5,10 +5,14 @@
 //! encrypt their link end to end: the relay sees lengths and times only. It serves the nodes that
 //! its file names, within the limits of the file.
 
+mod bounds;
 mod file;
 mod limited;
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use futures::StreamExt;
 use libp2p::{
@@ -21,7 +25,10 @@ use litemap::LiteMap;
 
 pub use file::RelayFile;
 
-use self::limited::{Limited, Limits};
+use self::{
+    bounds::Bounds,
+    limited::{Limited, Limits},
+};
 use super::{
     dial::{address, peer_of},
     gate::Gate,
@@ -99,6 +106,27 @@ pub enum RelayEvent {
         /// Why.
         reason: String,
     },
+    /// A node causes many events: some of them were left out.
+    Omitted {
+        /// The node.
+        node: String,
+        /// How many were left out.
+        count: u64,
+    },
+}
+
+impl RelayEvent {
+    /// The node that has caused it.
+    fn node(&self) -> &str {
+        match self {
+            RelayEvent::Reserved { node }
+            | RelayEvent::Released { node }
+            | RelayEvent::Omitted { node, .. } => node,
+            RelayEvent::Opened { from, .. }
+            | RelayEvent::Closed { from, .. }
+            | RelayEvent::Refused { from, .. } => from,
+        }
+    }
 }
 
 /// The event in words.
@@ -116,6 +144,9 @@ impl fmt::Display for RelayEvent {
             }
             RelayEvent::Refused { from, to, reason } => {
                 write!(f, "{from} - {to}: the link was refused: {reason}")
+            }
+            RelayEvent::Omitted { node, count } => {
+                write!(f, "{node}: {count} more lines about it were left out")
             }
         }
     }
@@ -153,7 +184,9 @@ impl Relay {
         let transport = transport::direct(&key, encryption, STREAMS);
         let transport = Transport::map(transport, move |(peer, all), _| (peer, limit(all))).boxed();
         let own = key.public().to_peer_id();
-        let behaviour = behaviour(own, key.public(), &names, file.links);
+        let gate = Gate::new(names.len());
+        let transport = gate.guard(transport);
+        let behaviour = behaviour(own, key.public(), &names, file.links, gate);
         let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(IDLE);
         let mut swarm = Swarm::new(transport, behaviour, own, config);
         let addresses = runtime.block_on(listen(&mut swarm, &addresses))?;
@@ -202,9 +235,12 @@ impl Relay {
         )
     }
 
-    /// Carries links until `stop` returns true; it is called again and again.
+    /// Carries links until `stop` returns true; it is called again and again. `observe` receives
+    /// what happens; of a node that causes many events only some.
     pub fn run(self, mut observe: impl FnMut(RelayEvent), mut stop: impl FnMut() -> bool) {
         let Relay { mut swarm, names, mut refusals, runtime, .. } = self;
+        let mut bounds = Bounds::default();
+        let mut observe = |event| bounds.pass(event, Instant::now(), &mut observe);
         let name = |peer: PeerId| names.get(&peer).cloned().unwrap_or_else(|| peer.to_string());
         runtime.block_on(async {
             let mut tick = tokio::time::interval(POLL);
@@ -255,6 +291,7 @@ fn behaviour(
     public: libp2p::identity::PublicKey,
     names: &LiteMap<PeerId, String>,
     links: usize,
+    gate: Gate,
 ) -> Behaviour {
     let mut allowed = allow_block_list::Behaviour::<allow_block_list::AllowedPeers>::default();
     for peer in names.keys() {
@@ -283,7 +320,7 @@ fn behaviour(
     let mut relay = relay::Behaviour::new(own, config);
     relay.set_status(Some(relay::Status::Enable));
     Behaviour {
-        gate: Gate::new(count),
+        gate,
         allowed,
         limits: connection_limits::Behaviour::new(connections),
         identify: identify::Behaviour::new(identify::Config::new("/gradvine/1".into(), public)),
