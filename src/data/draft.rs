@@ -17,6 +17,10 @@ batch = 32
 # For a run on this machine: the nodes of a deployment have a file for their topology.
 [topology]
 file = \"ring:4\"
+
+# In a deployment each node waits so many seconds for the others: people start the sites by phone.
+[run]
+connect_s = 3600
 ";
 
 impl Description {

@@ -44,7 +44,8 @@ pub struct RunParams {
     ///
     /// Accepts: a number from 0.1 to 2592000 (30 days).
     pub work_s: f64,
-    /// Seconds to wait until all nodes are linked.
+    /// Seconds to wait until all nodes are linked. The default is an hour: people start the nodes
+    /// of several sites by phone.
     ///
     /// Accepts: a number from 0.1 to 2592000 (30 days).
     pub connect_s: f64,
@@ -308,7 +309,7 @@ impl Default for RunParams {
             allow_unstable: false,
             patience_s: 120.0,
             work_s: 3600.0,
-            connect_s: 60.0,
+            connect_s: 3600.0,
             start: StartParams::All,
             require: None,
             stop_early: None,

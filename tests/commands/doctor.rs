@@ -237,3 +237,32 @@ fn links_are_measured_and_the_figures_go_into_a_topology() {
         }
     }
 }
+
+#[test]
+#[ignore = "slow"]
+fn checkpoints_of_another_run_are_found_before_the_node_refuses_them() {
+    let deployment = Deployment::new(Reach::Tcp, RUN);
+    let mut nodes = NAMES.map(|name| deployment.start(name));
+    assert_eq!(nodes.each_mut().map(|node| node.end().0), [Some(0); 3]);
+    let (code, report) = examine(&deployment, "london", &["--offline"]);
+    assert_eq!((code, errors(&report)), (0, Vec::new()), "the same run");
+    replace(&deployment, "experiment.toml", "rounds = 5", "rounds = 6");
+    let (code, report) = examine(&deployment, "london", &["--offline"]);
+    let found = errors(&report).join("; ");
+    assert_eq!(code, 2, "{found}");
+    assert!(found.contains("belong to another run: experiment: run.rounds"), "{found}");
+    // The doctor has changed nothing: the node finds the same.
+    let mut node = deployment.start("london");
+    assert_eq!(node.end().0, Some(2));
+    assert!(node.errors().contains("belong to another run"), "{}", node.errors());
+}
+
+#[test]
+#[ignore = "slow"]
+fn addresses_that_cannot_work_are_found() {
+    let deployment = Deployment::new(Reach::Tcp, RUN);
+    replace(&deployment, "net.toml", "/ip4/127.0.0.1/", "/ip4/0.0.0.0/");
+    let (code, report) = examine(&deployment, "oslo", &["--offline"]);
+    let found = errors(&report).join("; ");
+    assert!(code == 2 && found.contains("stands for all addresses"), "{found}");
+}

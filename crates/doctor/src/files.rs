@@ -5,7 +5,7 @@ use std::{io, path::Path};
 use gradvine::{
     experiment::Experiment,
     mixing::Topology,
-    net::{Place, identity},
+    net::{Place, check_checkpoints, check_deployment, identity},
     run::{NodeFile, RunDirectory, SavedFiles, Single, Space},
     units::Bytes,
 };
@@ -41,7 +41,10 @@ pub fn examine(path: &Path, report: &mut Report) -> Option<Examined> {
         Ok(topology) => {
             let (nodes, links) = (topology.nodes(), topology.links());
             let text = format!("{}: {nodes} nodes, {links} links", topology.name());
-            note(Finding::ok("topology", text));
+            note(match check_deployment(&topology) {
+                Ok(()) => Finding::ok("topology", text),
+                Err(error) => Finding::wrong("topology", &error.within(file.topology.display())),
+            });
             Some(topology)
         }
         Err(error) => {
@@ -96,7 +99,13 @@ pub fn examine(path: &Path, report: &mut Report) -> Option<Examined> {
     };
     if RunDirectory::can_go_on(&file.out) {
         let text = format!("{} holds a run: if it is this one, it goes on", file.out.display());
-        note(Finding::ok("out", text));
+        note(match &single {
+            Some(single) => match check_checkpoints(&file.out, &single.design, place.node) {
+                Ok(()) => Finding::ok("out", text),
+                Err(error) => Finding::wrong("out", &error),
+            },
+            None => Finding::ok("out", text),
+        });
     } else if RunDirectory::is_taken(&file.out) {
         let text = format!("{} holds a run already", file.out.display());
         note(Finding::error("out", text, "name another folder in `out`, or remove this one"));
@@ -135,6 +144,6 @@ fn writable(path: &Path) -> io::Result<()> {
     let path = std::path::absolute(path)?;
     let Some(there) = path.ancestors().find(|path| path.exists()) else { return Ok(()) };
     let trial = there.join(format!(".gradvine-doctor-{}", std::process::id()));
-    std::fs::File::create(&trial)?;
+    gradvine::files::create(&trial)?;
     std::fs::remove_file(&trial)
 }

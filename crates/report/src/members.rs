@@ -1,5 +1,7 @@
 //! Who takes part in a run, as text and as JSON.
 
+use std::collections::BTreeMap;
+
 use gradvine::{
     run::{Change, Members},
     units::NodeId,
@@ -30,7 +32,15 @@ impl Names {
 /// The members of a run as one JSON object.
 pub fn members_json(of: &Members) -> Value {
     let Names { members, away, cut } = Names::of(of);
-    json!({ "members": members, "away": away, "cut": cut, "history": of.history })
+    let reasons: BTreeMap<_, _> =
+        of.reasons.iter().filter(|(node, _)| away.contains(node)).collect();
+    json!({
+        "members": members,
+        "away": away,
+        "reasons": reasons,
+        "cut": cut,
+        "history": of.history,
+    })
 }
 
 /// The members of a run, the links that they do not use, and the changes, one a line.
@@ -40,6 +50,9 @@ pub fn members_text(of: &Members) -> String {
     let mut text = format!("members  {} of {nodes}: {}\n", members.len(), members.join(", "));
     if !away.is_empty() {
         text += &format!("away     {}\n", away.join(", "));
+        for (node, why) in away.iter().filter_map(|node| of.reasons.get_key_value(node)) {
+            text += &format!("         {node}: {why}\n");
+        }
     }
     for [a, b] in cut {
         text += &format!("unused   the link {a} - {b}\n");
@@ -52,4 +65,33 @@ pub fn members_text(of: &Members) -> String {
         text += &format!("history  from round {round} on {}, from {from}\n", members.join(", "));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use gradvine::mixing::Topology;
+
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_away_has_its_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        Topology::parse("ring:3", 0).unwrap().write(&path.join("topology.toml")).unwrap();
+        fs::create_dir_all(path.join("checkpoints/0")).unwrap();
+        let membership = r#"{ "id": 4294967296, "members": [0, 1], "cut": [] }"#;
+        fs::write(path.join("checkpoints/0/membership.json"), membership).unwrap();
+        let reasons =
+            r#"{ "1": "it was away before", "2": "dialling /ip4/9.9.9.9/tcp/1: no answer" }"#;
+        fs::write(path.join("away.json"), reasons).unwrap();
+        let members = Members::load(path).unwrap();
+        let text = members_text(&members);
+        assert!(text.starts_with("members  2 of 3: 0, 1\naway     2\n"), "{text}");
+        assert!(text.contains("\n         2: dialling /ip4/9.9.9.9/tcp/1: no answer\n"), "{text}");
+        assert!(!text.contains("before"), "{text}");
+        let json = members_json(&members);
+        assert_eq!(json["reasons"], json!({ "2": "dialling /ip4/9.9.9.9/tcp/1: no answer" }));
+    }
 }

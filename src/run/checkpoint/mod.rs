@@ -26,7 +26,7 @@ use self::file::Unusable;
 pub use self::{file::Checkpoint, owner::Owner};
 use crate::{
     config::{ConfigError, differences},
-    data::{Disk, FileSystem, replace_file},
+    data::{Disk, FileSystem, ReadOnly, replace_file},
     digest,
     drive::{Change, Membership},
     gossip::plan,
@@ -181,6 +181,19 @@ impl Checkpoints {
         sections: &[String; 3],
     ) -> Result<Checkpoints, ConfigError> {
         Checkpoints::open_on(Arc::new(FileSystem), run, every, owner, sections)
+    }
+
+    /// Checks the same; nothing is written.
+    ///
+    /// # Errors
+    /// If they belong to another node or another run.
+    pub(crate) fn check(
+        run: &Path,
+        every: Every,
+        place: (NodeId, &str),
+        sections: &[String; 3],
+    ) -> Result<(), ConfigError> {
+        Checkpoints::open_on(Arc::new(ReadOnly), run, every, place, sections).map(drop)
     }
 
     /// The same on another disk.

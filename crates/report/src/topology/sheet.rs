@@ -51,9 +51,13 @@ fn links(topology: &Topology) -> String {
 pub struct Checks(Vec<(PathBuf, Result<Figures, ConfigError>)>);
 
 impl Checks {
-    /// Reads the files.
-    pub fn of(files: &[PathBuf]) -> Checks {
-        let figures = |file: &PathBuf| Ok(Figures::of(&Topology::load(file)?));
+    /// Reads the files. `check` finds further problems of a topology.
+    pub fn of(files: &[PathBuf], check: &dyn Fn(&Topology) -> Result<(), ConfigError>) -> Checks {
+        let figures = |file: &PathBuf| {
+            let topology = Topology::load(file)?;
+            check(&topology).map_err(|error| error.within(file.display()))?;
+            Ok(Figures::of(&topology))
+        };
         Checks(files.iter().map(|file| (file.clone(), figures(file))).collect())
     }
 
@@ -124,7 +128,7 @@ mod tests {
         let files = ["right.toml", "wrong.toml"].map(|name| folder.path().join(name));
         std::fs::write(&files[0], "family = \"ring\"\nnodes = 4\n").unwrap();
         std::fs::write(&files[1], "family = \"ring\"\nnodes = 0\n").unwrap();
-        let checks = Checks::of(&files);
+        let checks = Checks::of(&files, &|_| Ok(()));
         let value = checks.to_json();
         assert_eq!((&value[0]["ok"], &value[0]["nodes"]), (&true.into(), &4.into()));
         assert_eq!(value[1]["ok"], false);
