@@ -13,7 +13,10 @@ use super::{
 use crate::{
     config::ConfigError,
     mixing::Topology,
-    run::{Checkpoints, Design, checkpoint::Every},
+    run::{
+        Checkpoints, Design,
+        checkpoint::{Every, Owner},
+    },
     units::NodeId,
 };
 
@@ -78,7 +81,8 @@ pub fn check_checkpoints(run: &Path, design: &Design, node: NodeId) -> Result<()
         return Ok(());
     }
     let (card, every) = (RunCard::new(design), Every::of(design));
-    Checkpoints::check(run, every, (node, name), card.texts())
+    let owner = Owner::new(design, node, card.texts());
+    Checkpoints::check(run, every, owner, card.texts())
 }
 
 /// The addresses of a node.

@@ -29,6 +29,9 @@ use crate::{
 /// The interval between two messages about waiting.
 pub(super) const LINE: Duration = Duration::from_secs(5);
 
+/// How long programs that are started again have for their links, if lost links have less.
+const RELINK: Duration = Duration::from_secs(60);
+
 /// How often `stop` is called.
 pub(super) const POLL: Duration = Duration::from_millis(100);
 
@@ -153,7 +156,7 @@ impl Worker {
         let limit = match again {
             _ if is_over => Some(RESULTS),
             true if limits.goes_on => limits.absence,
-            true => limits.absence.map(|absence| absence.max(limits.connect)),
+            true => limits.absence.map(|absence| absence.max(limits.connect.min(RELINK))),
             false => Some(limits.start.unwrap_or(limits.connect)),
         };
         let start = limits.start.is_some();

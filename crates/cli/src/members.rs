@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use gradvine::run::Members;
 use gradvine_report::{members_json, members_text};
-
 use gradvine_terminal::{Exit, print_either};
 
 /// The arguments of `gradvine members`

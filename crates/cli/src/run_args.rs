@@ -9,7 +9,6 @@ use gradvine::{
     memory,
     run::{EndError, RunDirectory, Whole},
 };
-
 use gradvine_processes as processes;
 use gradvine_report::command_line;
 use gradvine_terminal::{Exit, note_warnings, show_reading, warnings};

@@ -190,10 +190,10 @@ impl Checkpoints {
     pub(crate) fn check(
         run: &Path,
         every: Every,
-        place: (NodeId, &str),
+        owner: Owner,
         sections: &[String; 3],
     ) -> Result<(), ConfigError> {
-        Checkpoints::open_on(Arc::new(ReadOnly), run, every, place, sections).map(drop)
+        Checkpoints::open_on(Arc::new(ReadOnly), run, every, owner, sections).map(drop)
     }
 
     /// The same on another disk.
