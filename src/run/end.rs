@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::{
     config::ConfigError,
     drive::RunError,
+    gossip::Failure,
     mixing::Topology,
     units::{NodeId, Round},
 };
@@ -35,11 +36,11 @@ pub enum EndError {
 pub struct Ending {
     /// All of it in words.
     pub text: String,
-    /// The name of the node that failed first.
+    /// The name of the node that failed first: if a link broke, of the node at its other end.
     pub node: Option<String>,
     /// The round that this node had reached.
     pub rounds: Option<u64>,
-    /// The names of the nodes that were awaited when a deadline passed.
+    /// The names of the nodes that were awaited when a deadline passed, or a link stayed broken.
     pub awaited: Vec<String>,
     /// The run directory with the results so far.
     pub folder: Option<PathBuf>,
@@ -50,8 +51,13 @@ impl Ending {
     pub(crate) fn of(error: &RunError, topology: &Topology) -> Ending {
         let name = |node: NodeId| topology.node(node).name.clone();
         let (node, rounds, awaited) = match error {
+            RunError::Failed { failure: Failure::Link { peer, round, .. }, .. } => {
+                (Some(*peer), Some(*round), std::slice::from_ref(peer))
+            }
             RunError::Failed { node, failure } => {
-                (Some(error.cause(*node, topology).node), failure.round(), &[][..])
+                let first = failure.culprit();
+                let first = first.unwrap_or_else(|| error.cause(*node, topology).node);
+                (Some(first), failure.round(), &[][..])
             }
             RunError::Interrupted(round) => (None, Some(*round), &[][..]),
             RunError::Deadline { nodes, .. } => (None, None, &nodes[..]),
@@ -143,5 +149,24 @@ impl EndError {
                 EndError::Failed(Ending { text, ..first })
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_link_names_the_node_at_its_other_end() {
+        let topology = Topology::parse("path:3", 1).unwrap();
+        let of = |failure| Ending::of(&RunError::Failed { node: NodeId(1), failure }, &topology);
+        let reason = || "the connection was reset".to_string();
+        let link = of(Failure::Link { peer: NodeId(2), round: Round(7), reason: reason() });
+        assert_eq!((link.node.as_deref(), link.rounds), (Some("2"), Some(7)));
+        assert_eq!(link.awaited, ["2"]);
+        let liar = of(Failure::Peer { peer: NodeId(0), reason: reason() });
+        assert_eq!((liar.node.as_deref(), liar.awaited.len()), (Some("0"), 0));
+        let own = of(Failure::Gradient { round: Round(7), reason: reason() });
+        assert_eq!((own.node.as_deref(), own.awaited.len()), (Some("1"), 0));
     }
 }

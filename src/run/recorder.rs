@@ -225,11 +225,14 @@ impl Recorder {
         let named = node.is_some() || matches!(error, RunError::Failed { .. });
         summary.failed_at = named.then(|| design.topology.node(origin).name.clone());
         let folder = directory.path().display();
+        let ending = Ending::of(&error, &design.topology);
+        // Not the node that has waited for others.
+        let failed_at = summary.failed_at.clone().filter(|_| ending.awaited.is_empty());
         let mut ended = Ending {
-            node: summary.failed_at.clone(),
+            node: ending.node.clone().or(failed_at),
             rounds: Some(summary.rounds),
             folder: Some(directory.path().to_path_buf()),
-            ..Ending::of(&error, &design.topology)
+            ..ending
         };
         let exit = match &error {
             RunError::Interrupted(round) => {
