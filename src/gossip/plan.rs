@@ -96,6 +96,12 @@ pub trait Plan: Send + Sync {
     fn meet(&self, node: NodeId, at: &At, out: &mut Meeting);
     /// The format of the payloads that `from` sends in this exchange.
     fn format(&self, at: &At, from: NodeId) -> &Format;
+    /// Whether the frames of the flight carry checksums of the copies that nodes keep of each other
+    /// ([`Copies`](super::party::Copies)). Not those of a flight beside the rule's own: copies may
+    /// change while it is under way.
+    fn is_compared(&self, _flight: u8) -> bool {
+        true
+    }
     /// Whether the flight is a call: exchange 0 sends a request to one neighbour, exchange 1 waits
     /// for its answer. The neighbour has no flight of its own for it and answers at once, in any
     /// state. Nodes that call are in rounds of their own.

@@ -286,7 +286,8 @@ impl Transfer {
         party.outgoing(local, at, &mut writer).map_err(diverged(at))?;
         let sum = writer.sum();
         party.sent(local, at, to, &format.view(noise, &buffer[HEADER..]));
-        let proof = at.exchange == 0 && at.round.0.is_multiple_of(REPLICA_EVERY);
+        let due = at.exchange == 0 && at.round.0.is_multiple_of(REPLICA_EVERY);
+        let proof = due && plan.is_compared(at.flight);
         let copies = party.copies().filter(|_| proof);
         let replica = copies.and_then(|copies| copies.own(local, to)).map(frame::replica_digest);
         frame::seal(&Header { at: *at, replica }, sum, buffer);

@@ -132,12 +132,20 @@ pub struct Tensor {
     pub name: String,
     /// Its extents; the last varies fastest.
     pub shape: Vec<usize>,
+    /// Whether its numbers are statistics of a node's rows, such as running means and variances:
+    /// nodes average them plainly, beside the rule. Statistics come after all parameters.
+    pub is_statistic: bool,
 }
 
 impl Tensor {
     /// A tensor of this name and shape.
     pub fn new(name: impl Into<String>, shape: &[usize]) -> Tensor {
-        Tensor { name: name.into(), shape: shape.to_vec() }
+        Tensor { name: name.into(), shape: shape.to_vec(), is_statistic: false }
+    }
+
+    /// A tensor of statistics.
+    pub fn of_statistics(name: impl Into<String>, shape: &[usize]) -> Tensor {
+        Tensor { is_statistic: true, ..Tensor::new(name, shape) }
     }
 
     /// Rows and columns of the tensor as a matrix: all extents but the last make the rows. A vector
@@ -159,6 +167,11 @@ impl Tensor {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+/// How many numbers of x are parameters: those before the first statistic.
+pub(crate) fn count_trained(tensors: &[Tensor]) -> usize {
+    tensors.iter().take_while(|tensor| !tensor.is_statistic).map(Tensor::len).sum()
 }
 
 /// The quality of a model on some rows.

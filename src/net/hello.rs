@@ -63,8 +63,10 @@ impl RunCard {
                 format!("model.initial (SHA-256) = {}", crate::digest::of_model(&design.initial))
             }
         };
-        let tensor =
-            |tensor: &Tensor| format!("model.tensor.{} = f32 {:?}", tensor.name, tensor.shape);
+        let tensor = |Tensor { name, shape, is_statistic }: &Tensor| {
+            let kind = if *is_statistic { "statistics, f32" } else { "f32" };
+            format!("model.tensor.{name} = {kind} {shape:?}")
+        };
         let tensors: Vec<String> = design.tensors.iter().map(tensor).collect();
         model.extend([parameters.as_str(), initial.as_str()]);
         model.extend(tensors.iter().map(String::as_str));
@@ -187,9 +189,14 @@ impl RunCard {
         if text.is_empty() {
             text = "their texts are longer than can be compared here".into();
         }
+        let remedy = match section {
+            // Values of programs are in no file.
+            Section::Model => "make both the same",
+            Section::Topology | Section::Experiment => "give both the same file",
+        };
         ConfigError::at(
             section.to_string(),
-            format!("node {peer} runs another {section}: {text}; give both the same file"),
+            format!("node {peer} runs another {section}: {text}; {remedy}"),
         )
     }
 }

@@ -18,12 +18,12 @@ use crate::{
     },
     gossip::{
         NewRule, NodeConfig, plan,
-        rule::{self, Prepared, RULES, Setting, Steps},
+        rule::{self, Prepared, Setting, Steps},
         tree::{self, Readers, Setup},
     },
     learn::{
         Init, MAX_PARAMETERS, Model, ModelParams, Optimizer, OptimizerConfig, OptimizerParams,
-        Tensor, count_elements, read_scale,
+        Tensor, count_elements, count_trained, read_scale,
     },
     mixing::{MatrixError, Schedule, Topology, TopologyError, Weights, family},
     units::NodeId,
@@ -207,7 +207,8 @@ impl Design {
     ) -> Result<Design, ConfigError> {
         tree::check(&topology)?;
         let initial_from = initial_from(&experiment, &topology)?;
-        let parameters = initial.len();
+        let parameters = count_trained(&tensors);
+        let trained = tensors.iter().filter(|tensor| !tensor.is_statistic);
         let built = compress::build(&experiment.compressor)?;
         let nominal_delta = compress::nominal_delta(&*built.compressor, parameters);
         let schedule =
@@ -218,11 +219,12 @@ impl Design {
             compressor: &built.compressor,
             nominal_delta,
             parameters,
-            shapes: &tensors.iter().map(Tensor::matrix).collect::<Vec<_>>(),
+            shapes: &trained.map(Tensor::matrix).collect::<Vec<_>>(),
             seed: experiment.run.seed,
             allow_unstable: experiment.run.allow_unstable,
         };
-        let mut rule = rule::prepare(&experiment.rule, &setting)?;
+        let rule = rule::prepare(&experiment.rule, &setting)?;
+        let mut rule = rule.beside_statistics(initial.len() - parameters, &schedule);
         let optimizer = experiment.optimizer.check(experiment.run.rounds)?;
         let OptimizerParams { momentum, step, .. } = experiment.optimizer;
         let steps = Steps { momentum, step, adaptive: optimizer.adam.is_some() };
@@ -364,8 +366,7 @@ pub(super) fn weighting_of_files(experiment: &Experiment) -> Weighting {
 }
 
 fn counts_nodes(experiment: &Experiment) -> bool {
-    let kind = experiment.rule.get("kind").and_then(toml::Value::as_str);
-    kind.and_then(|kind| RULES.find(kind)).is_some_and(|rule| rule.counts_nodes)
+    rule::of(&experiment.rule).is_some_and(|rule| rule.counts_nodes)
 }
 
 /// A warning if nodes are weighted by rows with a rule that counts nodes.
@@ -424,6 +425,11 @@ fn check_tensors(tensors: &[Tensor], initial: &[f32]) -> Result<(), ConfigError>
             "the tensors hold {total} numbers: expected as many initial values, and at least one"
         );
         return Err(ConfigError::new("initial", format!("{} numbers", initial.len()), problem));
+    }
+    if count_trained(tensors) == 0 || !tensors.is_sorted_by_key(|tensor| tensor.is_statistic) {
+        let problem =
+            "statistics are expected after all parameters, of which there is at least one";
+        return Err(ConfigError::at("tensors", problem));
     }
     let mut names = std::collections::BTreeSet::new();
     for tensor in tensors {

@@ -14,7 +14,7 @@ use crate::{
     drive::{Conclusion, Learner, NodeSpec},
     experiment::Experiment,
     gossip::tree::{Readers, Setup},
-    learn::{Objective, Optimizer, Ready},
+    learn::{Objective, Optimizer, Ready, count_trained},
     state::Visitor,
     units::{NodeId, Round},
     vector,
@@ -197,6 +197,8 @@ pub struct OwnLearner {
     gradients: Box<dyn Gradients>,
     by_rows: bool,
     nodes: usize,
+    /// The numbers that are weighted: those of an update but the statistics.
+    trained: usize,
     /// n m_i / m if nodes are weighted by rows.
     weight: f32,
     evaluate: Option<Evaluate>,
@@ -240,7 +242,8 @@ impl OwnLearner {
             return Err(ConfigError::new("rows", gradients.rows(), problem));
         }
         let (by_rows, nodes) = (design.by_rows(), design.topology.nodes());
-        Ok(OwnLearner { gradients, by_rows, nodes, weight: 1.0, evaluate: None })
+        let trained = count_trained(&design.tensors);
+        Ok(OwnLearner { gradients, by_rows, nodes, trained, weight: 1.0, evaluate: None })
     }
 
     /// Adds measures of the program.
@@ -289,10 +292,11 @@ impl Learner for OwnLearner {
         update: Vec<f32>,
         ready: &mut Ready<'_>,
     ) -> Result<(Vec<f32>, f64), String> {
-        let weight = self.weight;
+        let (weight, trained) = (self.weight, self.trained);
         self.gradients.compute_lent(round, x, update, &mut |range, update| {
             if weight != 1.0 {
-                vector::scale(weight, &mut update[range.clone()]);
+                let end = range.end.min(trained);
+                vector::scale(weight, &mut update[range.start.min(end)..end]);
             }
             ready(range, update);
         })

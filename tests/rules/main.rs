@@ -20,3 +20,4 @@ mod quantized_modulo;
 mod sketched_exact;
 mod sparse_exact;
 mod stale_synchronous;
+mod statistics;

@@ -133,7 +133,7 @@ impl CompressorList {
 /// What a run with this rule does after the restart of a node, and without an absent one: found by
 /// trying it with four nodes.
 fn after_failures(rule: &str) -> &'static str {
-    let tensors = || vec![Tensor { name: "x".into(), shape: vec![8, 8] }];
+    let tensors = || vec![Tensor::new("x", &[8, 8])];
     let design = |compressor: &str| {
         let sets = [format!("rule.kind={rule}"), format!("compressor.kind={compressor}")];
         let mut experiment = Experiment::parse("", &sets).ok()?;

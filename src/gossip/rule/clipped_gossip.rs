@@ -36,6 +36,7 @@ pub(super) const ENTRY: Entry = Entry {
     compresses: false,
     follows_schedules: true,
     counts_nodes: true,
+    defends: true,
     prepare,
     ..Entry::BLANK
 };

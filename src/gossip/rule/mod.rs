@@ -39,6 +39,7 @@ mod sign_sgd;
 mod sketched_sgd;
 mod sparse_loco;
 mod stale_synchronous;
+mod statistics;
 mod steps;
 mod streaming_diloco;
 mod top_k_all_gather;
@@ -173,6 +174,8 @@ pub struct Entry {
     /// Whether it counts nodes, not rows: a vote of a majority, or a defence against nodes that
     /// lie, also about their number of rows.
     pub counts_nodes: bool,
+    /// Whether it is a defence against nodes that lie.
+    pub defends: bool,
     /// The largest recommended step, and the advice above it.
     pub step_advice: Option<(f64, &'static str)>,
     /// Reads the constants and prepares the rule.
@@ -198,6 +201,7 @@ impl Entry {
         needs_gradients: false,
         needs_step: false,
         counts_nodes: false,
+        defends: false,
         step_advice: None,
         prepare: |_, _| Err(ConfigError::at("rule", "this rule has no `prepare`")),
     };
@@ -370,6 +374,11 @@ impl std::fmt::Debug for Prepared {
 /// If there is none; the names that exist are listed.
 pub fn find(name: &str) -> Result<&'static Entry, ConfigError> {
     RULES.find(name).ok_or_else(|| RULES.unknown("rule.kind", name))
+}
+
+/// The entry of a `[rule]` table, if its kind is known.
+pub(crate) fn of(table: &toml::Table) -> Option<&'static Entry> {
+    table.get("kind").and_then(toml::Value::as_str).and_then(|kind| RULES.find(kind))
 }
 
 /// Prepares the rule of a `[rule]` table and checks that its plan fits the topology.

@@ -29,6 +29,7 @@ pub(super) const ENTRY: Entry = Entry {
     )],
     compresses: false,
     counts_nodes: true,
+    defends: true,
     prepare,
     ..Entry::BLANK
 };
