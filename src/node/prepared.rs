@@ -133,7 +133,8 @@ impl Prepared {
         if let Some(complete) = self.complete.take_if(|_| is_over) {
             let folder = complete.directory.clone().unwrap_or_default();
             warn(&format!(
-                "the run in {} is over; to begin anew, use --fresh or another run directory",
+                "the run in {} is over; to begin anew, use --fresh (in Python: fresh=True) \
+                 or another run directory",
                 folder.display()
             ));
             events(Event::Ended);

@@ -59,7 +59,7 @@ pub use leave::leave;
 pub use needs::Needs;
 pub use outlook::Outlook;
 pub use own::{Evaluate, Gradients, Measures, OwnLearner, specs};
-pub use own_run::{OwnRun, outlook_of_own};
+pub use own_run::{OwnRun, check_own, outlook_of_own};
 pub use predictions::{PredictionFormat, Predictions};
 pub use read::{Point, Run, Span, Status};
 pub use recorder::{MEAN_MODEL, Recorder, RunInfo, Warn, write_summary};

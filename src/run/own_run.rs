@@ -77,6 +77,24 @@ pub fn outlook_of_own(
     Outlook::of(&design, &conditions, gradients)
 }
 
+/// Checks what does not depend on the model of the program: rules, compressors, the topology and
+/// their constants. A value is refused only if it fits neither a small model nor a large one.
+///
+/// # Errors
+/// If a value is out of range or a combination cannot work.
+pub fn check_own(experiment: &Experiment) -> Result<(), ConfigError> {
+    let topology = design::topology(&experiment.topology, &experiment.folder, experiment.run.seed)
+        .map_err(|error| experiment.blame(error))?;
+    let topology = Arc::new(topology);
+    let check = |side: usize| {
+        let tensors = vec![Tensor::new("x", &[side, side])];
+        let (topology, initial) = (Arc::clone(&topology), vec![0.0; side * side]);
+        Design::of_tensors(experiment.clone(), topology, tensors, initial)
+    };
+    let checked = check(64).or_else(|_| check(1024));
+    checked.map(|_| ()).map_err(|error| experiment.blame(error))
+}
+
 /// The design, and the links and times of the simulator.
 fn resolve(
     experiment: &Experiment,

@@ -160,7 +160,7 @@ fn foreign(folder: &Path, what: &str) -> ConfigError {
         folder.display(),
         format!(
             "belong to another run: {what}; give the files of that run to go on with it, name \
-             another run directory, or begin anew with --fresh"
+             another run directory, or begin anew with --fresh (in Python: fresh=True)"
         ),
     )
 }
