@@ -86,8 +86,8 @@ def train_site(file: str, arguments: argparse.Namespace) -> None:
     else:
         inner = torch.optim.SGD(model.parameters(), lr=arguments.step)
 
-    node = gradvine.join(file, model, rows=len(x))
-    sync = gradvine.attach(node, model, inner, every=arguments.every)
+    node = gradvine.join(file, model, rows=len(x), every=arguments.every)
+    sync = gradvine.attach(node, model, inner)
     generator = torch.Generator().manual_seed(site)
     while not sync.done:
         batch = torch.randint(len(x), (32,), generator=generator)

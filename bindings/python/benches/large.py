@@ -83,9 +83,9 @@ def run_site(file: str, arguments: argparse.Namespace) -> None:
     train()
     alone = peak()
     begun = time.perf_counter()
-    node = gradvine.join(file, model, rows=1)
+    node = gradvine.join(file, model, rows=1, every=arguments.every)
     start = time.perf_counter() - begun
-    sync = gradvine.attach(node, model, inner, every=arguments.every)
+    sync = gradvine.attach(node, model, inner)
     training: list[float] = []
     rounds: list[float] = []
     while not sync.done:

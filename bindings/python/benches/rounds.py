@@ -48,7 +48,7 @@ def measure(
 
         def run(index: int) -> None:
             model = make(size)
-            node = gradvine.join(files[index], model, rows=1)
+            node = gradvine.join(files[index], model, rows=1, every=1)
             loop(node, model, times[index])
             node.finish()
 
@@ -107,7 +107,7 @@ def hooked(node: gradvine.Node, model: Any, times: list[float]) -> None:
     """A torch module: the hook computes the change and loads the mixed model."""
     import torch
 
-    sync = gradvine.attach(node, model, torch.optim.SGD(model.parameters(), lr=0.0), every=1)
+    sync = gradvine.attach(node, model, torch.optim.SGD(model.parameters(), lr=0.0))
     while not sync.done:
         begun = time.perf_counter()
         sync.round()

@@ -6,13 +6,12 @@ use gradvine::{
     compress::COMPRESSORS,
     experiment::Experiment,
     gossip::rule::RULES,
-    learn::Tensor,
     run::{self, Run},
     units::NodeId,
 };
 use pyo3::{prelude::*, types::PyDict};
 
-use crate::error::of_config;
+use crate::{Described, error::of_config, of_described};
 
 /// Names, texts and constants of an entry.
 fn entry<'py>(
@@ -74,12 +73,12 @@ pub fn plan<'py>(
     py: Python<'py>,
     experiment: (String, PathBuf),
     settings: Vec<String>,
-    tensors: Vec<(String, Vec<usize>)>,
+    tensors: Vec<Described>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let (text, folder) = experiment;
     let mut experiment = Experiment::parse(&text, &settings).map_err(of_config)?;
     experiment.folder = folder;
-    let tensors = tensors.into_iter().map(|(name, shape)| Tensor::new(name, &shape)).collect();
+    let tensors = of_described(tensors);
     let outlook = py.detach(|| run::outlook_of_own(&experiment, tensors)).map_err(of_config)?;
     let (made, round) = (PyDict::new(py), &outlook.prediction);
     made.set_item("rule", &outlook.rule)?;

@@ -15,7 +15,6 @@ use std::{
 
 use gradvine::{
     gossip::{plan, rule::RULES},
-    learn::Tensor,
     node::{self, Event, Measures, Node, NodeResult, Step},
 };
 use pyo3::{
@@ -27,8 +26,10 @@ use pyo3::{
 use tokio::{runtime::Runtime, time::timeout};
 
 use crate::{
+    Described,
     buffer::Buffer,
     error::{StateError, UpdateError, of_config, of_end},
+    of_described,
 };
 
 /// How often a wait looks for Ctrl-C.
@@ -106,15 +107,15 @@ pub fn evaluate(function: &Py<PyAny>, x: &[f32]) -> PyResult<Measures> {
 
 #[pymethods]
 impl Exchange {
-    /// Starts a node from its file and waits until all nodes are linked. `tensors` are names and
-    /// shapes, `initial` their numbers in this order, `agreed` further values that must be the
+    /// Starts a node from its file and waits until all nodes are linked. `tensors` are names,
+    /// shapes, and whether they are statistics, `initial` their numbers in this order, `agreed` further values that must be the
     /// same at all nodes, `place` the run directory and whether to begin anew in it.
     #[staticmethod]
     #[pyo3(signature = (file, tensors, initial, rows, *, agreed, place))]
     fn connect(
         py: Python<'_>,
         file: PathBuf,
-        tensors: Vec<(String, Vec<usize>)>,
+        tensors: Vec<Described>,
         initial: PyBuffer<f32>,
         rows: u64,
         agreed: Vec<(String, String)>,
@@ -122,7 +123,7 @@ impl Exchange {
     ) -> PyResult<Exchange> {
         let measures = Arc::new(Mutex::new(Measures::new()));
         let shared = Arc::clone(&measures);
-        let tensors = tensors.into_iter().map(|(name, shape)| Tensor::new(name, &shape)).collect();
+        let tensors = of_described(tensors);
         let mut builder = (Node::builder(file).map_err(of_config)?)
             .initial(initial.to_vec(py)?)
             .evaluate(move |_| lock(&shared).clone());
@@ -158,6 +159,8 @@ impl Exchange {
             about.set_item("rule", design.rule_name())?;
             let rule = RULES.find(design.rule_name());
             about.set_item("needs_step", rule.is_some_and(|rule| rule.needs_step))?;
+            about.set_item("warnings", &design.rule.warnings)?;
+            about.set_item("deadline_s", design.experiment.absence.deadline_s)?;
             about.set_item("rounds", design.experiment.run.rounds)?;
             about.set_item("folder", open.exchange.directory())?;
             let every = design.experiment.checkpoint.every_rounds;

@@ -12,7 +12,7 @@ mod simulate;
 
 use std::{ffi::OsString, path::PathBuf};
 
-use gradvine::experiment::Experiment;
+use gradvine::{experiment::Experiment, learn::Tensor, run};
 use gradvine_cli::Program;
 use pyo3::prelude::*;
 
@@ -23,12 +23,25 @@ fn command(py: Python<'_>, path: PathBuf, first: Vec<OsString>, arguments: Vec<O
     py.detach(|| gradvine_cli::run(Program { path, first }, arguments))
 }
 
+/// The name, the shape, and whether the numbers are statistics.
+type Described = (String, Vec<usize>, bool);
+
+/// The tensors of a model, as Python describes them.
+fn of_described(tensors: Vec<Described>) -> Vec<Tensor> {
+    let tensor = |(name, shape, is_statistic): Described| match is_statistic {
+        true => Tensor::of_statistics(name, &shape),
+        false => Tensor::new(name, &shape),
+    };
+    tensors.into_iter().map(tensor).collect()
+}
+
 /// Writes the files of the nodes of an experiment (TOML text, with paths from `beside`) on this
 /// machine; returns the paths of the nodes' files.
 #[pyfunction]
 fn write_node_files(folder: PathBuf, experiment: &str, beside: PathBuf) -> PyResult<Vec<PathBuf>> {
     let mut experiment = Experiment::parse(experiment, &[]).map_err(error::of_config)?;
     experiment.folder = beside;
+    run::check_own(&experiment).map_err(error::of_config)?;
     gradvine_processes::write_node_files(&folder, &experiment).map_err(error::of_end)
 }
 

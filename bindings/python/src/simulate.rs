@@ -10,7 +10,7 @@ use gradvine::{
     drive::{Elapsed, Observer},
     experiment::Experiment,
     gossip::{RoundDone, Traffic},
-    learn::{Ready, Tensor},
+    learn::Ready,
     node::Measures,
     replay,
     run::{Evaluate, Gradients, OwnRun},
@@ -20,9 +20,11 @@ use gradvine::{
 use pyo3::{buffer::PyBuffer, prelude::*, types::PyDict};
 
 use crate::{
+    Described,
     buffer::Buffer,
     error::{RunError, StateError, of_config},
     exchange::{lock, not_finite},
+    of_described,
 };
 
 /// The first exception that Python's functions raised.
@@ -146,8 +148,8 @@ impl Observer for Watch<'_> {
 /// is called at every evaluation; `evaluate(x)` measures models at the end.
 type Functions = (Py<PyAny>, Option<Py<PyAny>>, Option<Py<PyAny>>);
 
-/// The summary as JSON, the SHA-256 of all events, the mean, and each node's model.
-type Simulated = (String, String, Py<Buffer>, Vec<Py<Buffer>>);
+/// The summary as JSON, the SHA-256 of all events, the mean, and each node's model; warnings.
+type Simulated = (String, String, Py<Buffer>, Vec<Py<Buffer>>, Vec<String>);
 
 /// Simulates an experiment (TOML text, with paths from this folder) with a model's tensors and
 /// initial numbers, the rows of each node, and Python's functions.
@@ -155,7 +157,7 @@ type Simulated = (String, String, Py<Buffer>, Vec<Py<Buffer>>);
 pub fn simulate(
     py: Python<'_>,
     experiment: (String, PathBuf),
-    tensors: Vec<(String, Vec<usize>)>,
+    tensors: Vec<Described>,
     initial: PyBuffer<f32>,
     rows: Vec<u64>,
     functions: Functions,
@@ -171,7 +173,7 @@ pub fn simulate(
         Box::new(Training { node, rows, train, raised, size: 1.0 })
     };
     let gradients = rows.into_iter().enumerate().map(training).collect();
-    let tensors = tensors.into_iter().map(|(name, shape)| Tensor::new(name, &shape)).collect();
+    let tensors = of_described(tensors);
     let evaluate = evaluate.map(|function| {
         let raised = Arc::clone(&raised);
         Evaluate::new(move |x| {
@@ -185,6 +187,7 @@ pub fn simulate(
     let run = OwnRun::new(&experiment, tensors, initial, gradients, evaluate.as_ref());
     let run = run.map_err(of_config)?;
     let topology = Arc::clone(&run.design.topology);
+    let warnings = run.design.rule.warnings.clone();
     let mut watch = Watch { nodes, see: see.as_ref(), waiting: BTreeMap::new(), raised: &raised };
     let simulated = replay::simulate_own(run, &mut watch);
     if let Some(error) = lock(&raised).take() {
@@ -199,5 +202,5 @@ pub fn simulate(
     let buffer = |x: Vec<f32>| Py::new(py, Buffer::of_update(x));
     let mean = buffer(simulated.ended[0].mean.clone())?;
     let models = simulated.ended.into_iter().map(|ended| buffer(ended.model));
-    Ok((summary, simulated.trace, mean, models.collect::<PyResult<_>>()?))
+    Ok((summary, simulated.trace, mean, models.collect::<PyResult<_>>()?, warnings))
 }

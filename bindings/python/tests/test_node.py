@@ -201,6 +201,45 @@ def test_models_that_cannot_be_trained_are_refused(nodes):
         gradvine.join(file.with_name("missing.toml"), model(), rows=1)
 
 
+def test_experiments_are_checked_before_files_are_written(tmp_path):
+    keys = {"run.rounds": 3, "topology.file": "ring:3", "rule.kind": "choco"}
+
+    def write(**more: object) -> list[Path]:
+        further = {key.replace("__", "."): value for key, value in more.items()}
+        return gradvine.local_nodes(tmp_path / "nodes", {**keys, **further})
+
+    for more, text in [
+        ({"rule__kind": "dpsgd"}, 'rule.kind = "dpsgd".*d-psgd'),
+        ({"compressor__kind": "min-max", "compressor__bits": 99}, "compressor.bits = 99"),
+        ({"compressor__kind": "min-max", "rule__colour": 1}, "rule.colour"),
+        ({"run__rounds": 0}, "run.rounds = 0"),
+        ({"data__source": "digits"}, "data.source: has no effect"),
+        ({"data": {"source": "digits"}}, "data.source: has no effect"),
+        ({"optimizer": {"step": 0.1}}, "optimizer.step: has no effect"),
+    ]:
+        with pytest.raises(gradvine.SetupError, match=text):
+            write(**more)
+        assert not (tmp_path / "nodes").exists()
+    # It has an effect: nodes count by their rows.
+    files = write(compressor__kind="min-max", data__weighting="rows")
+    assert "rows" in (files[0].parents[1] / "experiment.toml").read_text()
+    with pytest.raises(gradvine.SetupError, match="^compressor.bits = 99"):
+        gradvine.plan(
+            keys, model(), settings=[{"compressor.kind": "min-max", "compressor.bits": 99}]
+        )
+
+
+def test_results_have_the_names_of_the_tensors(nodes):
+    for result in everywhere(nodes("path:2"), lambda node, file: descend(file, node)):
+        state = result.state_dict()
+        assert {name: value.shape for name, value in state.items()} == {
+            "weight": (2, 4),
+            "bias": (2,),
+        }
+        assert np.array_equal(np.concatenate([one.ravel() for one in state.values()]), result.mean)
+        assert np.array_equal(result.state_dict(result.model)["bias"], result.model[8:])
+
+
 def test_a_missing_node_is_named_when_the_deadline_passes(nodes):
     file, _ = nodes("path:2", {"run.connect_s": 1})
     with pytest.raises(gradvine.RunError, match="missing.*1|1") as error:

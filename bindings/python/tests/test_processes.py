@@ -243,10 +243,36 @@ def test_what_needs_torch_says_so():
     assert "ImportError: gradvine.attach needs torch: pip install torch" in run.stderr
 
 
+def test_the_command_line_needs_no_numpy():
+    """Nor does what imports no array."""
+    without = "import sys; sys.modules['numpy'] = None; "
+    version = f"{without}sys.argv[1:] = ['--version']; import gradvine.__main__ as m; m.main()"
+    names = f"{without}import gradvine as g; print('join' in dir(g), g.local_nodes); g.join"
+    runs = [
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        for program in (version, names)
+    ]
+    assert runs[0].stdout == f"gradvine {gradvine.__version__}\n", runs[0].stderr
+    assert runs[1].stdout.startswith("False <function local_nodes"), runs[1].stderr
+    assert "ImportError: gradvine.join needs numpy: pip install numpy" in runs[1].stderr
+
+
+def test_help_and_completion_have_all_names():
+    assert set(gradvine.__all__) - set(dir(gradvine)) in (set(), {"Sync", "attach", "finish"})
+    for lacks in ("", "import sys; sys.modules['torch'] = None; "):
+        program = f"{lacks}import gradvine, pydoc; print(pydoc.plain(pydoc.render_doc(gradvine)))"
+        run = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        )
+        assert "join(" in run.stdout and "class Node" in run.stdout
+        there = not lacks and "attach" in dir(gradvine)
+        assert ("attach(" in run.stdout.replace("gradvine.attach(", "")) == there
+
+
 def test_the_package_is_imported_without_torch():
-    program = "import sys, gradvine; print('torch' in sys.modules)"
+    program = "import sys, gradvine; print('torch' in sys.modules, 'numpy' in sys.modules)"
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     # What takes seconds is torch.
-    assert run.stdout == "False\n"
+    assert run.stdout == "False False\n"

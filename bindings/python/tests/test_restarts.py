@@ -8,7 +8,10 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import gradvine
 
 #: One site: prints its rounds as they are done, and its results.
 SITE = """
@@ -47,13 +50,13 @@ torch.manual_seed(1)
 torch.set_num_threads(1)
 model = torch.nn.Linear(6, 2)
 rows = torch.randn(40, 6, generator=torch.Generator().manual_seed(node))
-joined = gradvine.join(file, model, rows=40)
+joined = gradvine.join(file, model, rows=40, every=2)
 print(json.dumps({"joined": joined.rounds}), flush=True)
 inner = torch.optim.AdamW(model.parameters(), lr=0.02)
 schedule = torch.optim.lr_scheduler.StepLR(inner, step_size=150, gamma=0.5)
 torch.manual_seed(100 + node)
 keep = [schedule, torch.default_generator]
-sync = gradvine.attach(joined, model, inner, every=2, keep=keep)
+sync = gradvine.attach(joined, model, inner, keep=keep)
 if sync.resumed:
     schedule.step()
 while not sync.done:
@@ -171,6 +174,82 @@ def test_moments_schedules_and_noise_are_put_back(sites, rule):
     assert results[0]["resumed"] == 1 and not results[0]["left"]
     undisturbed = sites("path:2", keys, TORCH_SITE)
     assert undisturbed[0].result()["digest"] == results[0]["digest"]
+
+
+def test_a_broken_link_names_the_node_at_its_other_end(sites, nodes):
+    """Its program was killed, and is not started again before the deadline."""
+    first, second = nodes("path:2", {"absence.deadline_s": 1, "run.rounds": 200})
+    site = Site(second, 1)
+    try:
+        joined = gradvine.join(first, {"x": np.zeros(10, np.float32)}, rows=1)
+        site.until(0)
+        site.kill()
+        with pytest.raises(gradvine.RunError) as error:
+            while not joined.done:
+                joined.update[:] = 0.0
+                joined.round()
+        assert (error.value.node, error.value.awaited) == ("1", ["1"]), error.value
+    finally:
+        site.kill()
+
+
+class Planted:
+    """An object whose state is a program, as pickles may have."""
+
+    def __reduce__(self):
+        return print, ("planted",)
+
+
+def test_a_planted_state_is_not_run(tmp_path, caplog, capfd):
+    torch = pytest.importorskip("torch")
+    from gradvine._keep import Keeper
+
+    class Fake:
+        _about = {"folder": tmp_path, "checkpoint_every_rounds": 1}
+
+    inner = torch.optim.Adam([torch.nn.Parameter(torch.ones(2))])
+    keeper = Keeper(Fake(), [inner], False)
+    keeper.save(1, 10)
+    assert keeper.restore(1) == 10
+    state = {"steps": 1, "objects": [Planted()]}
+    torch.save(state, tmp_path / "training" / "round-000000000002.pt")
+    assert keeper.restore(2) is None
+    assert "planted" not in capfd.readouterr().out and "weights_only" in caplog.text
+
+
+def test_states_are_kept_as_they_are(tmp_path):
+    torch = pytest.importorskip("torch")
+    from gradvine._keep import Keeper
+
+    class Fake:
+        _about = {"folder": tmp_path, "checkpoint_every_rounds": 1}
+
+    class Batches:
+        """An object of the program's own, with numbers of numpy."""
+
+        def __init__(self) -> None:
+            self.dice = np.random.Generator(np.random.MT19937(3))
+
+        def state_dict(self):
+            return {"dice": self.dice.bit_generator.state, "place": (np.int64(3), None, "a")}
+
+        def load_state_dict(self, state) -> None:
+            self.dice.bit_generator.state = state["dice"]
+            assert state["place"] == (3, None, "a")
+
+    batches = Batches()
+    keeper = Keeper(Fake(), [batches, torch.Generator().manual_seed(2)], False)
+    keeper.save(1, 10)
+    expected = batches.dice.random(5)
+    assert keeper.restore(1) == 10
+    assert np.array_equal(batches.dice.random(5), expected)
+
+    class Strange(Batches):
+        def state_dict(self):
+            return {"file": tmp_path}
+
+    with pytest.raises(gradvine.SetupError, match=r"keep: Strange: .* pathlib\..*Path"):
+        Keeper(Fake(), [Strange()], False)
 
 
 def test_a_program_that_is_started_after_the_end_gets_the_results(sites):

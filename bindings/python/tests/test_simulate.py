@@ -145,9 +145,9 @@ def test_torch_modules_are_trained_in_place(nodes):
     def real(node: int, file: Path) -> gradvine.Result:
         with lock:
             own = build()
-        joined = gradvine.join(file, own, rows=16)
+        joined = gradvine.join(file, own, rows=16, every=1)
         inner = torch.optim.AdamW(own.parameters(), lr=0.05)
-        sync = gradvine.attach(joined, own, inner, every=1)
+        sync = gradvine.attach(joined, own, inner)
         while not sync.done:
             steps(own, inner, node)
         return gradvine.finish(sync)
@@ -172,4 +172,6 @@ def test_keys_without_effect_are_refused(unused):
     experiment = {"topology.file": "ring:4", "rule.kind": "d-psgd", "run.rounds": 3, **unused}
     with pytest.raises(gradvine.SetupError, match="has no effect here") as raised:
         gradvine.simulate(experiment, {"w": np.zeros(3)}, lambda node, x: x, rows=[1] * 4)
-    assert raised.value.place == next(iter(unused))
+    key, value = next(iter(unused.items()))
+    place = f"{key}.{next(iter(value))}" if isinstance(value, dict) else key
+    assert raised.value.place == place

@@ -51,10 +51,10 @@ def run(files, build, *, every=1, optimizer=None, steps=10_000, **options):
         chosen = {key: value for key, value in options.items() if key in ("parameters", "buffers")}
         if callable(chosen.get("parameters")):
             chosen["parameters"] = chosen["parameters"](model)
-        joined = gradvine.join(file, model, rows=32, **chosen)
+        joined = gradvine.join(file, model, rows=32, every=every, **chosen)
         make = optimizer or (lambda values: torch.optim.SGD(values, lr=0.1))
         inner = make([value for value in model.parameters() if value.requires_grad])
-        sync = gradvine.attach(joined, model, inner, every=every)
+        sync = gradvine.attach(joined, model, inner)
         train(sync, model, inner, node, steps)
         return gradvine.finish(sync, evaluate=options.get("evaluate")), sync, model
 
@@ -109,10 +109,10 @@ def test_schedulers_and_gradient_accumulation_work_as_before(nodes):
     def work(node: int, file: Path):
         with lock:
             model = linear()
-        joined = gradvine.join(file, model, rows=32)
+        joined = gradvine.join(file, model, rows=32, every=2)
         inner = torch.optim.SGD(model.parameters(), lr=0.1)
         schedule = torch.optim.lr_scheduler.StepLR(inner, step_size=4, gamma=0.5)
-        sync = gradvine.attach(joined, model, inner, every=2)
+        sync = gradvine.attach(joined, model, inner)
         x, y = rows(node)
         while not sync.done:
             for half in (slice(0, 16), slice(16, 32)):
@@ -132,9 +132,9 @@ def test_steps_that_a_scaler_skips_make_no_round(nodes):
     def work(node: int, file: Path):
         with lock:
             model = linear()
-        joined = gradvine.join(file, model, rows=32)
+        joined = gradvine.join(file, model, rows=32, every=1)
         inner = torch.optim.SGD(model.parameters(), lr=0.1)
-        sync = gradvine.attach(joined, model, inner, every=1)
+        sync = gradvine.attach(joined, model, inner)
         scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
         x, y = rows(node)
         attempts = 0
@@ -176,9 +176,9 @@ def test_half_precision_measures_against_the_loaded_numbers(nodes):
     def work(node: int, file: Path):
         with lock:
             model = linear().to(torch.bfloat16)
-        joined = gradvine.join(file, model, rows=32)
+        joined = gradvine.join(file, model, rows=32, every=1)
         inner = torch.optim.SGD(model.parameters(), lr=1.0)
-        sync = gradvine.attach(joined, model, inner, every=1)
+        sync = gradvine.attach(joined, model, inner)
         for value in model.parameters():
             # Differs between the nodes: their mean is between two bf16 numbers.
             value.grad = torch.full_like(value, 2.0**-8 * (node + 1))
@@ -236,10 +236,10 @@ class Tied(nn.Module):
 
 
 def test_tied_parameters_are_one_tensor_and_stay_tied():
-    from gradvine._torch import Layout
+    from gradvine._layout import Layout
 
     layout = Layout(Tied())
-    assert layout.tensors() == [("embed.weight", [5, 3])]
+    assert layout.tensors() == [("embed.weight", [5, 3], False)]
     assert layout.agreed() == {"tied.embed.weight": "head.weight"}
 
 
@@ -294,9 +294,9 @@ def test_initial_values_that_differ_are_refused_unless_one_node_gives_them(nodes
 
     def given(node: int, file: Path):
         model = build(node)
-        joined = gradvine.join(file, model, rows=32)
+        joined = gradvine.join(file, model, rows=32, every=1)
         inner = torch.optim.SGD(model.parameters(), lr=0.1)
-        sync = gradvine.attach(joined, model, inner, every=1)
+        sync = gradvine.attach(joined, model, inner)
         assert torch.equal(model.weight, build(1).weight)
         train(sync, model, inner, node)
         return gradvine.finish(sync)
@@ -311,9 +311,9 @@ def test_a_parameter_that_is_not_finite_is_named_and_the_run_can_go_on(nodes):
     def work(node: int, file: Path):
         with lock:
             model = linear()
-        joined = gradvine.join(file, model, rows=32)
+        joined = gradvine.join(file, model, rows=32, every=1)
         inner = torch.optim.SGD(model.parameters(), lr=0.1)
-        sync = gradvine.attach(joined, model, inner, every=1)
+        sync = gradvine.attach(joined, model, inner)
         with torch.no_grad():
             model.bias[1] = math.nan
         with pytest.raises(gradvine.UpdateError, match=r"bias\[1\] of the update is nan"):
@@ -333,11 +333,11 @@ def test_rules_that_use_the_step_size_need_it_stated(nodes):
     def work(node: int, file: Path):
         with lock:
             model = linear()
-        joined = gradvine.join(file, model, rows=32)
+        joined = gradvine.join(file, model, rows=32, every=1)
         inner = torch.optim.AdamW(model.parameters(), lr=0.01)
         with pytest.raises(gradvine.SetupError, match='gradient-tracking .* state size="lr"'):
-            gradvine.attach(joined, model, inner, every=1)
-        sync = gradvine.attach(joined, model, inner, every=1, size="lr")
+            gradvine.attach(joined, model, inner)
+        sync = gradvine.attach(joined, model, inner, size="lr")
         train(sync, model, inner, node)
         return gradvine.finish(sync)
 
@@ -350,13 +350,13 @@ def test_what_cannot_be_kept_is_refused(nodes):
     def work(node: int, file: Path):
         with lock:
             model = linear()
-        joined = gradvine.join(file, model, rows=32)
+        joined = gradvine.join(file, model, rows=32, every=1)
         inner = torch.optim.SGD(model.parameters(), lr=0.1)
         with pytest.raises(gradvine.SetupError, match="dict: expected objects with state_dict"):
-            gradvine.attach(joined, model, inner, every=1, keep=[{}])
+            gradvine.attach(joined, model, inner, keep=[{}])
         with pytest.raises(gradvine.SetupError, match="checkpoint.every_rounds"):
-            gradvine.attach(joined, model, inner, every=1, keep=[])
-        sync = gradvine.attach(joined, model, inner, every=1)
+            gradvine.attach(joined, model, inner, keep=[])
+        sync = gradvine.attach(joined, model, inner)
         train(sync, model, inner, node)
         return gradvine.finish(sync)
 
@@ -369,15 +369,17 @@ def test_misuse_is_refused_with_what_to_do(nodes):
     def work(node: int, file: Path):
         with lock:
             model, other = linear(), linear()
-        joined = gradvine.join(file, model, rows=32)
+        joined = gradvine.join(file, model, rows=32, every=1)
         inner = torch.optim.SGD(model.parameters(), lr=0.1)
         with pytest.raises(gradvine.StateError, match="module that the node joined with"):
-            gradvine.attach(joined, other, inner, every=1)
+            gradvine.attach(joined, other, inner)
         with pytest.raises(gradvine.SetupError, match="every = 0"):
-            gradvine.attach(joined, model, inner, every=0)
+            gradvine.join(file, model, rows=32, every=0)
+        with pytest.raises(gradvine.SetupError, match="joined with every = 1; expected in join"):
+            gradvine.attach(joined, model, inner, every=2)
         with pytest.raises(gradvine.SetupError, match="size = big"):
-            gradvine.attach(joined, model, inner, every=1, size="big")
-        sync = gradvine.attach(joined, model, inner, every=1)
+            gradvine.attach(joined, model, inner, size="big")
+        sync = gradvine.attach(joined, model, inner)
         model.to(torch.float64)
         with pytest.raises(gradvine.StateError, match="convert the model before join"):
             sync.round()
@@ -400,11 +402,11 @@ def test_misuse_is_refused_with_what_to_do(nodes):
 
 def test_tensors_of_a_device_are_staged():
     """The code for devices, with tensors of the CPU."""
-    from gradvine._torch import Layout
+    from gradvine._layout import Layout
 
     model = normed().to(torch.bfloat16)
     layout = Layout(model)
-    values = [value.detach() for _, value in layout.entries]
+    values = [entry.value.detach() for entry in layout.entries]
     staged = layout._stage(values)
     for value, copy in zip(values, staged, strict=True):
         assert copy.dtype == torch.float32 and torch.equal(copy, value.float())
@@ -414,9 +416,9 @@ def test_the_state_of_the_hook_is_saved(nodes):
     def work(node: int, file: Path):
         with lock:
             model = linear()
-        joined = gradvine.join(file, model, rows=32)
+        joined = gradvine.join(file, model, rows=32, every=3)
         inner = torch.optim.SGD(model.parameters(), lr=0.1)
-        sync = gradvine.attach(joined, model, inner, every=3)
+        sync = gradvine.attach(joined, model, inner)
         sync.load_state_dict({"steps": 2, "every": 3})
         train(sync, model, inner, node, steps=1)
         assert sync.rounds == 1 and sync.state_dict() == {"steps": 3, "every": 3}

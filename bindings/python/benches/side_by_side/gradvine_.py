@@ -8,8 +8,8 @@ import gradvine
 task = Task()
 model = task.network()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-node = gradvine.join("node.toml", model, rows=task.rows)
-sync = gradvine.attach(node, model, optimizer, every=task.every)
+node = gradvine.join("node.toml", model, rows=task.rows, every=task.every)
+sync = gradvine.attach(node, model, optimizer)
 task.ready()  # measuring
 for x, y in task.batches():
     optimizer.zero_grad()

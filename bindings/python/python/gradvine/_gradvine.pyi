@@ -19,7 +19,7 @@ class Exchange:
     @staticmethod
     def connect(
         file: str | PathLike[str],
-        tensors: Sequence[tuple[str, Sequence[int]]],
+        tensors: Sequence[tuple[str, Sequence[int], bool]],
         initial: AnyBuffer,
         rows: int,
         *,
@@ -47,7 +47,7 @@ def write_node_files(
 ) -> list[Path]: ...
 def simulate(
     experiment: tuple[str, str | PathLike[str]],
-    tensors: Sequence[tuple[str, Sequence[int]]],
+    tensors: Sequence[tuple[str, Sequence[int], bool]],
     initial: AnyBuffer,
     rows: Sequence[int],
     functions: tuple[
@@ -55,13 +55,13 @@ def simulate(
         Callable[[dict[str, Any], Buffer], None] | None,
         Callable[[Buffer], Mapping[str, float]] | None,
     ],
-) -> tuple[str, str, Buffer, list[Buffer]]: ...
+) -> tuple[str, str, Buffer, list[Buffer], list[str]]: ...
 def rules() -> list[dict[str, Any]]: ...
 def compressors() -> list[dict[str, Any]]: ...
 def topology(experiment: tuple[str, str | PathLike[str]]) -> dict[str, Any]: ...
 def plan(
     experiment: tuple[str, str | PathLike[str]],
     settings: Sequence[str],
-    tensors: Sequence[tuple[str, Sequence[int]]],
+    tensors: Sequence[tuple[str, Sequence[int], bool]],
 ) -> dict[str, Any]: ...
 def report(folders: Sequence[str | PathLike[str]], unfinished: bool) -> str: ...

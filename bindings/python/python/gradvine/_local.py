@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,9 @@ def read_experiment(
         raise SetupError(f"{path}: cannot be read: {error}", str(path), "experiment") from error
 
 
-#: What a program with a model, data and an optimizer of its own does without.
+#: What a program with a model, data and an optimizer of its own does without, and what of it has an
+#: effect all the same.
+_USED = {"data.weighting"}
 _UNUSED = {
     "data": "the program reads its own data",
     "optimizer": "the program has its own optimizer",
@@ -66,13 +68,20 @@ def refuse_unused(
     if not isinstance(experiment, Mapping):
         return
     unused = _UNUSED | dict(more or {})
+    for name, value in _flat(experiment):
+        reason = unused.get(name) or unused.get(name.partition(".")[0])
+        if reason is not None and name not in _USED:
+            problem = f"has no effect here: {reason}; leave it out"
+            raise SetupError(f"{name}: {problem}", None, name, repr(value), problem)
+
+
+def _flat(experiment: Mapping[str, Value]) -> Iterator[tuple[str, Value]]:
+    """Keys with their sections, and values."""
     for key, value in experiment.items():
-        inner = [f"{key}.{name}" for name in value] if isinstance(value, Mapping) else []
-        for name in [key, *inner]:
-            reason = unused.get(name) or unused.get(name.partition(".")[0])
-            if reason is not None:
-                problem = f"has no effect here: {reason}; leave it out"
-                raise SetupError(f"{name}: {problem}", None, name, repr(value), problem)
+        if isinstance(value, Mapping) and "." not in key:
+            yield from ((f"{key}.{name}", inner) for name, inner in value.items())
+        else:
+            yield key, value
 
 
 def _as_toml(key: str, value: Value) -> str:

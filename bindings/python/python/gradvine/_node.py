@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import math
 import os
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -16,17 +19,21 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _gradvine, _logs, _processes
-from ._errors import SetupError, UpdateError
+from ._errors import SetupError, StateError, UpdateError
 from ._result import Report, Result
 
 if TYPE_CHECKING:
     import torch
 
-    from ._torch import Layout
+    from ._layout import Layout
+    from ._torch import Sync
 
 _log = logging.getLogger("gradvine")
 
 Array = npt.NDArray[np.float32]
+
+#: Name, shape, and whether the numbers are statistics, such as a running variance.
+Tensor = tuple[str, Sequence[int], bool]
 
 
 def join(
@@ -34,6 +41,7 @@ def join(
     model: torch.nn.Module | Mapping[str, npt.ArrayLike],
     *,
     rows: int,
+    every: int | None = None,
     parameters: Iterable[str] | Iterable[torch.nn.Parameter] | None = None,
     buffers: str = "average",
     agreed: Mapping[str, str] | None = None,
@@ -45,13 +53,16 @@ def join(
     ``file`` is the node's file (``node.toml``), ``model`` a torch module or a mapping from names to
     arrays: its names, shapes and initial values must be the same at every node, or come from one
     node (``model.init = "from:NAME"`` in the experiment). ``rows`` is the number of rows that this
-    node trains on, for ``data.weighting = "rows"`` and the summary.
+    node trains on, for ``data.weighting = "rows"`` and the summary. ``every`` is the number of
+    local steps of a round, which :func:`attach` makes and which must be the same at every node.
 
     ``parameters`` (torch): the parameters to train together, as names or parameters; without it,
     all that require a gradient. The others must be equal everywhere: a hash is compared.
-    ``buffers`` (torch): ``"average"`` also mixes buffers of floats, such as BatchNorm's means;
-    ``"local"`` leaves them to each node. ``agreed``: further values that must be the same at all
-    nodes, by key. ``out`` and ``fresh``: the run directory, and whether to begin anew in it.
+    ``buffers`` (torch): ``"average"`` also averages buffers of floats, such as BatchNorm's means,
+    plainly, whatever the rule does with the parameters (under a rule without common rounds, or one
+    that defends against liars, only at the end); ``"local"`` leaves them to each node. ``agreed``:
+    further values that must be the same at all nodes, by key. ``out`` and ``fresh``: the run
+    directory, and whether to begin anew in it.
 
     Raises :class:`SetupError` if a file or value is wrong or differs from that of another node,
     :class:`RunError` if nodes are missing after ``run.connect_s`` seconds.
@@ -59,16 +70,20 @@ def join(
     _processes.check()
     if rows < 1:
         raise SetupError(f"rows = {rows}: expected at least 1", None, "rows", str(rows))
-    further = dict(agreed or {})
+    if every is not None and every < 1:
+        problem = "expected at least 1"
+        raise SetupError(f"every = {every}: {problem}", None, "every", str(every), problem)
+    further = {} if every is None else {"every": str(every)}
     layout: Layout | None = None
     if isinstance(model, Mapping):
         tensors, initial = of_arrays(model)
     else:
-        from ._torch import Layout
+        from ._layout import Layout
 
         layout = Layout(model, parameters=parameters, buffers=buffers)
         tensors, initial = layout.tensors(), layout.initial()
-        further = {**layout.agreed(), **further}
+        further |= layout.agreed()
+    further |= agreed or {}
     _logs.start()
     exchange = _gradvine.Exchange.connect(
         os.fspath(file),
@@ -78,13 +93,19 @@ def join(
         agreed=sorted(further.items()),
         place=(None if out is None else os.fspath(out), fresh),
     )
-    return Node(exchange, tensors, layout)
+    node = Node(exchange, tensors, layout, every)
+    note_warnings(node._about["warnings"])
+    return node
 
 
-def of_arrays(
-    arrays: Mapping[str, npt.ArrayLike],
-) -> tuple[list[tuple[str, list[int]]], Array]:
-    tensors: list[tuple[str, list[int]]] = []
+def note_warnings(warnings: Iterable[str]) -> None:
+    """Logs what is allowed but doubtful in an experiment."""
+    for warning in warnings:
+        _log.warning("%s", warning)
+
+
+def of_arrays(arrays: Mapping[str, npt.ArrayLike]) -> tuple[list[Tensor], Array]:
+    tensors: list[Tensor] = []
     parts: list[Array] = []
     for name, value in arrays.items():
         array = np.asarray(value)
@@ -92,7 +113,7 @@ def of_arrays(
             problem = "expected an array of floating-point numbers"
             text = f"model.{name} = {array.dtype}: {problem}"
             raise SetupError(text, None, f"model.{name}", str(array.dtype), problem)
-        tensors.append((name, list(array.shape)))
+        tensors.append((name, list(array.shape), False))
         parts.append(array.astype(np.float32, copy=False).ravel())
     if not parts:
         raise SetupError("model: expected at least one array", None, "model")
@@ -109,18 +130,26 @@ class Node:
     def __init__(
         self,
         exchange: _gradvine.Exchange,
-        tensors: Sequence[tuple[str, Sequence[int]]],
+        tensors: Sequence[Tensor],
         layout: Layout | None,
+        every: int | None,
     ) -> None:
         self._exchange = exchange
         self._layout = layout
+        self._every = every
+        #: The hook of :func:`attach`, if there is one.
+        self._sync: weakref.ref[Sync] | None = None
+        #: The thread of the last call, whose end by an exception is that of the training.
+        self._thread = threading.get_ident()
+        #: The calls of the training loop so far.
+        self._calls = 0
         self._result: Result | None = None
         self._closed = False
         self._warned = False
         self._report = Report()
         self._about = exchange.about()
         #: Names and shapes of the tensors, in the order of the flat vectors.
-        self.tensors = [(name, tuple(shape)) for name, shape in tensors]
+        self.tensors = [(name, tuple(shape)) for name, shape, _ in tensors]
         _processes.opened(self)
 
     @property
@@ -201,7 +230,10 @@ class Node:
         Raises :class:`UpdateError` for numbers that are not finite, before anything is sent, and
         :class:`RunError` if the run ended.
         """
-        _processes.check()
+        self._called()
+        return self._round(loss, size)
+
+    def _round(self, loss: float, size: float) -> bool:
         try:
             more, copied = self._exchange.round(loss, size)
         except UpdateError as error:
@@ -214,6 +246,12 @@ class Node:
                 "the vector"
             )
         return more
+
+    def _called(self) -> None:
+        """A call of the training loop: the node is in use, by this thread."""
+        _processes.check()
+        self._thread = threading.get_ident()
+        self._calls += 1
 
     def _name_tensor(self, error: UpdateError) -> UpdateError:
         index = error.index or 0
@@ -247,7 +285,8 @@ class Node:
 
     async def round_async(self, loss: float = math.nan, size: float = 1.0) -> bool:
         """The same as :meth:`round` for asyncio. If the task is cancelled, the round goes on."""
-        return await asyncio.to_thread(self.round, loss, size)
+        self._called()
+        return await asyncio.to_thread(self._round, loss, size)
 
     def measure(self, **measures: float) -> None:
         """Measures of the program for the next lines of ``metrics.jsonl``."""
@@ -266,7 +305,7 @@ class Node:
         run ends for all nodes as it should, and its exception is raised here; a second call of
         ``finish`` returns the results.
         """
-        _processes.check()
+        self._called()
         if self._result is None:
             function = None if evaluate is None else _measured(evaluate)
             summary, folder, mean, model = self._exchange.finish(function)
@@ -275,6 +314,7 @@ class Node:
                 as_array(model),
                 json.loads(summary),
                 None if folder is None else Path(folder),
+                self.tensors,
             )
         return self._result
 
@@ -284,6 +324,27 @@ class Node:
         if not self._closed:
             self._exchange.fail(reason)
             self.close()
+
+    @property
+    def _is_running(self) -> bool:
+        """Whether the others still need this node."""
+        if self._closed or self._result is not None:
+            return False
+        try:
+            return self._exchange.is_open()
+        except StateError:
+            # A call is under way.
+            return True
+
+    @property
+    def _deadline_s(self) -> float:
+        """How long the others wait for a node that is away; 0: for ever."""
+        return float(self._about["deadline_s"])
+
+    def _abandon(self, reason: str) -> None:
+        """As :meth:`fail`, where nothing can be done about an error."""
+        with contextlib.suppress(Exception):
+            self.fail(reason)
 
     def close(self) -> None:
         """Leaves the run, if it is not over. The neighbours learn it at once."""

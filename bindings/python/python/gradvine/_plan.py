@@ -13,7 +13,7 @@ import numpy.typing as npt
 from . import _gradvine
 from ._errors import SetupError
 from ._local import Value, as_settings, read_experiment
-from ._node import of_arrays
+from ._node import Tensor, of_arrays
 
 if TYPE_CHECKING:
     import torch
@@ -134,11 +134,11 @@ def plan(
     ``refused``; if there is only one, its :class:`SetupError` is raised.
     """
     text, beside = read_experiment(experiment)
-    tensors: list[tuple[str, list[int]]]
+    tensors: list[Tensor]
     if isinstance(model, Mapping):
         tensors, _ = of_arrays(model)
     else:
-        from ._torch import Layout
+        from ._layout import Layout
 
         tensors = Layout(model, parameters=parameters, buffers=buffers).tensors()
     outlooks: list[Outlook] = []
@@ -151,8 +151,10 @@ def plan(
             )
             outlooks.append(Outlook(settings=keys, **found))
         except SetupError as error:
-            refused.append((keys, str(error).removeprefix("--set: ")))
-            errors.append(error)
+            # The settings are no arguments of the command line here.
+            text = str(error).removeprefix("--set: ")
+            refused.append((keys, text))
+            errors.append(SetupError(text, None, error.place, error.value, error.problem))
     if not outlooks and len(errors) == 1:
         raise errors[0]
     return Plan(outlooks, refused)

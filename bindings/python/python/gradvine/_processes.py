@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import atexit
+import multiprocessing
+import multiprocessing.util
 import os
 import weakref
-from typing import Protocol
 
-from . import _logs
+from . import _endings, _logs
 from ._errors import StateError
 
-
-class _Closes(Protocol):
-    def close(self) -> None: ...
-
-
-_open: weakref.WeakSet[_Closes] = weakref.WeakSet()
+_open: weakref.WeakSet[_endings.Loop] = weakref.WeakSet()
 _process = os.getpid()
 
 
-def opened(node: _Closes) -> None:
-    """Closes this node when the process ends."""
+def opened(node: _endings.Loop) -> None:
+    """Closes this node when the process ends, however it does."""
+    if len(_open) == 0 and multiprocessing.parent_process() is not None:
+        # Such a process ends without what is registered with atexit.
+        multiprocessing.util.Finalize(None, _leave, exitpriority=1)
     _open.add(node)
+    _endings.watch(lambda: list(_open))
 
 
 def check() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+Array = npt.NDArray[np.float32]
 
 
 @dataclass
@@ -56,13 +60,16 @@ class Result:
     """The end of a run."""
 
     #: The exact mean of all nodes' models, d numbers; the same bits at every node.
-    mean: npt.NDArray[np.float32]
+    mean: Array
     #: This node's own model after its last round.
-    model: npt.NDArray[np.float32]
+    model: Array
     #: ``summary.json``: the same at every node.
     summary: dict[str, Any]
     #: The run directory, if one was written.
     folder: Path | None
+    #: Names and shapes of the tensors, in the order of the vectors.
+    tensors: list[tuple[str, tuple[int, ...]]] = field(default_factory=list, repr=False)
+    _states: Callable[[Array], dict[str, Any]] | None = field(default=None, repr=False)
 
     @property
     def rounds(self) -> int:
@@ -95,6 +102,19 @@ class Result:
         if self.folder is None:
             return []
         return sorted(path for path in self.folder.iterdir() if path.is_file())
+
+    def state_dict(self, x: Array | None = None) -> dict[str, Any]:
+        """The mean by the names of its tensors, as copies, or another vector such as
+        :attr:`model`. With a torch module, torch tensors under the names of the module without
+        wrappers, and also what the nodes have not trained together: for ``load_state_dict``.
+        Otherwise arrays."""
+        x = self.mean if x is None else x
+        if self._states is not None:
+            return self._states(x)
+        ends = np.cumsum([math.prod(shape) for _, shape in self.tensors])
+        parts = np.split(np.array(x), ends[:-1])
+        tensors = zip(self.tensors, parts, strict=True)
+        return {name: part.reshape(shape) for (name, shape), part in tensors}
 
     def __repr__(self) -> str:
         return (

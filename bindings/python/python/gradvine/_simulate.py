@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import _gradvine, _processes
 from ._errors import SetupError, UpdateError
 from ._local import Value, read_experiment, refuse_unused
-from ._node import Array, as_array, as_measures, of_arrays
+from ._node import Array, as_array, as_measures, note_warnings, of_arrays
 from ._result import Result
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def simulate(
     _processes.check()
     refuse_unused(experiment, {"run.out": "a simulation of a program writes no files"})
     text, beside = read_experiment(experiment)
+    states: Callable[[Array], dict[str, Any]] | None = None
     if isinstance(model, Mapping):
         tensors, initial = of_arrays(model)
 
@@ -92,10 +93,10 @@ def simulate(
             return as_measures(evaluate(x))
 
     else:
-        from ._torch import Layout, as_tensor
+        from ._layout import Layout, as_tensor
 
         layout = Layout(model, parameters=parameters, buffers=buffers)
-        tensors, initial = layout.tensors(), layout.initial()
+        tensors, initial, states = layout.tensors(), layout.initial(), layout.state_dict
 
         def work(node: int, x: Array, update: Array) -> tuple[float, float]:
             start = as_tensor(x)
@@ -121,11 +122,14 @@ def simulate(
         return work(node, as_array(x), as_array(update))
 
     at_end = None if evaluate is None else lambda x: measured(as_array(x))
-    summary, trace, mean, models = _gradvine.simulate(
+    summary, trace, mean, models, warnings = _gradvine.simulate(
         (text, os.fspath(beside)), tensors, initial.data, list(rows), (call, see, at_end)
     )
+    note_warnings(warnings)
     own = [as_array(one) for one in models]
-    return Simulation(as_array(mean), own[0], json.loads(summary), None, own, curve, trace)
+    named = [(name, tuple(shape)) for name, shape, _ in tensors]
+    results = (as_array(mean), own[0], json.loads(summary), None, named, states)
+    return Simulation(*results, own, curve, trace)
 
 
 def _three(value: Any) -> tuple[Any, float, float]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
+import dataclasses
 import logging
 import math
-import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -15,184 +15,14 @@ import torch
 from . import _processes
 from ._errors import SetupError, StateError
 from ._keep import Keeper
+from ._layout import as_tensor, unwrapped
 from ._node import Array, Node, as_measures
 from ._result import Report, Result
 
 _log = logging.getLogger("gradvine")
 
-#: The types of parameters that can be trained together. The node computes with f32.
-_FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-
-
-class Layout:
-    """Which tensors of a module the nodes mix, in which order."""
-
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        *,
-        parameters: Iterable[str] | Iterable[torch.nn.Parameter] | None = None,
-        buffers: str = "average",
-    ) -> None:
-        if not isinstance(model, torch.nn.Module):
-            problem = "expected a torch.nn.Module, or a mapping from names to arrays"
-            raise SetupError(f"model = {type(model).__name__}: {problem}", None, "model")
-        if buffers not in ("average", "local"):
-            problem = 'expected "average" or "local"'
-            raise SetupError(f'buffers = "{buffers}": {problem}', None, "buffers", buffers, problem)
-        self.model = model
-        self.buffers = buffers
-        every = dict(model.named_parameters())
-        mixed = _chosen(every, parameters)
-        self.entries: list[tuple[str, torch.Tensor]] = [
-            (name, every[name]) for name in every if name in mixed
-        ]
-        self.frozen = [(name, value) for name, value in every.items() if name not in mixed]
-        if buffers == "average":
-            self.entries += [
-                (name, value) for name, value in model.named_buffers() if value.is_floating_point()
-            ]
-        for name, value in self.entries:
-            if value.dtype not in _FLOATS:
-                problem = "expected float32, bfloat16, float16 or float64"
-                place = f"model.{name}"
-                raise SetupError(
-                    f"{place} = {value.dtype}: {problem}", None, place, str(value.dtype), problem
-                )
-        self.entries = [(name, value) for name, value in self.entries if value.numel() > 0]
-        if not self.entries:
-            problem = "no parameter of the model requires a gradient: nothing to train together"
-            raise SetupError(f"model: {problem}", None, "model", None, problem)
-        self._shapes = [value.shape for _, value in self.entries]
-        self._types = [value.dtype for _, value in self.entries]
-        self._sizes = [value.numel() for _, value in self.entries]
-        self._staging: torch.Tensor | None = None
-
-    def tensors(self) -> list[tuple[str, list[int]]]:
-        """Names and shapes, in the order of the flat vector."""
-        return [(name, list(value.shape)) for name, value in self.entries]
-
-    def initial(self) -> Array:
-        """The numbers of the tensors, as f32."""
-        with torch.no_grad():
-            flat = torch.empty(sum(self._sizes), dtype=torch.float32)
-            for (_, value), part in zip(self.entries, torch.split(flat, self._sizes), strict=True):
-                part.copy_(value.detach().reshape(-1))
-        return flat.numpy()
-
-    def agreed(self) -> dict[str, str]:
-        """What must also be the same at all nodes: types other than f32, names of tied parameters,
-        and a hash of the parameters that are not trained."""
-        agreed = {
-            f"dtype.{name}": str(value.dtype).removeprefix("torch.")
-            for name, value in self.entries
-            if value.dtype != torch.float32
-        }
-        names: dict[int, list[str]] = {}
-        for name, value in self.model.named_parameters(remove_duplicate=False):
-            names.setdefault(id(value), []).append(name)
-        for first, *others in names.values():
-            if others:
-                agreed[f"tied.{first}"] = ",".join(others)
-        if self.frozen:
-            digest = hashlib.sha256()
-            for name, value in self.frozen:
-                digest.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
-                raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-                digest.update(raw.numpy().data)
-            agreed["frozen"] = f"{len(self.frozen)} tensors, SHA-256 {digest.hexdigest()}"
-        return agreed
-
-    def check(self) -> None:
-        """Raises if a tensor has changed its shape or type since the node joined."""
-        for (name, value), shape, dtype in zip(
-            self.entries, self._shapes, self._types, strict=True
-        ):
-            if value.shape != shape or value.dtype != dtype:
-                raise StateError(
-                    f"{name} is {list(value.shape)} {value.dtype}; it was {list(shape)} {dtype} "
-                    "when the node joined: convert the model before join"
-                )
-
-    def _values(self) -> list[torch.Tensor]:
-        """The tensors on the CPU: those of a device are copied there first, all at once."""
-        values = [value.detach() for _, value in self.entries]
-        if all(value.device.type == "cpu" for value in values):
-            return values
-        return self._stage(values)
-
-    def _stage(self, values: list[torch.Tensor]) -> list[torch.Tensor]:
-        if self._staging is None:
-            pinned = torch.cuda.is_available()
-            self._staging = torch.empty(sum(self._sizes), dtype=torch.float32, pin_memory=pinned)
-        parts = torch.split(self._staging, self._sizes)
-        staged = [
-            # Of another type, the rounded numbers count; f32 holds them exactly but for f64.
-            part.view(value.shape).copy_(value, non_blocking=True)
-            for part, value in zip(parts, values, strict=True)
-        ]
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        return staged
-
-    def write_update(self, x: torch.Tensor, update: torch.Tensor) -> None:
-        """Writes the change of the model since it was loaded from ``x``: one pass."""
-        self.check()
-        with torch.no_grad():
-            parts = zip(
-                self._values(),
-                self._types,
-                torch.split(x, self._sizes),
-                torch.split(update, self._sizes),
-                strict=True,
-            )
-            for value, dtype, before, out in parts:
-                before, out = before.view(value.shape), out.view(value.shape)
-                if dtype == torch.float32:
-                    torch.sub(before, value, out=out)
-                else:
-                    # The model began from the rounded numbers: measured against the exact ones,
-                    # rounding would look like training.
-                    rounded = before.to(dtype)
-                    out.copy_(rounded.to(torch.float64) - value.to(torch.float64))
-
-    def load(self, x: torch.Tensor) -> None:
-        """Loads a flat vector into the tensors."""
-        self.check()
-        with torch.no_grad():
-            for (_, value), part in zip(self.entries, torch.split(x, self._sizes), strict=True):
-                value.copy_(part.view(value.shape))
-
-
-def _chosen(
-    every: dict[str, torch.nn.Parameter],
-    parameters: Iterable[str] | Iterable[torch.nn.Parameter] | None,
-) -> set[str]:
-    if parameters is None:
-        return {name for name, value in every.items() if value.requires_grad}
-    names = {id(value): name for name, value in every.items()}
-    chosen: set[str] = set()
-    for one in parameters:
-        name = one if isinstance(one, str) else names.get(id(one))
-        if name is None or name not in every:
-            problem = f"expected parameters of the model: {', '.join(every) or 'it has none'}"
-            value = one if isinstance(one, str) else f"a tensor of shape {list(one.shape)}"
-            raise SetupError(
-                f"parameters: {value} is not among them: {problem}",
-                None,
-                "parameters",
-                value,
-                problem,
-            )
-        chosen.add(name)
-    return chosen
-
-
-def as_tensor(buffer: Any) -> torch.Tensor:
-    with warnings.catch_warnings():
-        # The model is only read.
-        warnings.filterwarnings("ignore", message="The given buffer is not writable")
-        return torch.frombuffer(buffer, dtype=torch.float32)
+#: The hook of each optimizer that has one.
+_hooks: weakref.WeakKeyDictionary[torch.optim.Optimizer, Sync] = weakref.WeakKeyDictionary()
 
 
 class Sync:
@@ -202,19 +32,27 @@ class Sync:
         self,
         node: Node,
         model: torch.nn.Module,
-        inner: torch.optim.Optimizer,
+        inners: list[torch.optim.Optimizer],
         every: int,
         size: float | str | None,
         keep: Iterable[Any] | None,
     ) -> None:
         layout = node._layout
-        if layout is None or layout.model is not model:
+        if layout is None or unwrapped(layout.model) is not unwrapped(model):
             raise StateError("attach needs the torch module that the node joined with")
-        if every < 1:
-            problem = "expected at least 1"
-            raise SetupError(f"every = {every}: {problem}", None, "every", str(every), problem)
+        _refuse_second(node, inners)
+        missing = layout.check_optimizers(inners)
+        if missing:
+            names = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+            _log.warning(
+                "%s of the parameters that the nodes train together are in none of the attached "
+                "optimizers: %s",
+                len(missing),
+                names,
+            )
         self.node = node
-        self.inner = inner
+        #: The attached optimizers. A step of the last one counts.
+        self.inners = inners
         self.every = every
         #: Steps of the inner optimizer in this run. It falls when the run goes back to a
         #: checkpoint: batches that are chosen by it are then the same again.
@@ -227,8 +65,8 @@ class Sync:
         self.synced = False
         self._late = False
         self._layout = layout
-        self._size = _step_size(node, inner, size)
-        self._keeper = Keeper(node, (inner, *(keep or ())), keep is not None)
+        self._size = _step_size(node, inners, size)
+        self._keeper = Keeper(node, (*inners, *(keep or ())), keep is not None)
         self._losses = (0.0, 0)
         self._sizes = 0.0
         if node.rounds == 0:
@@ -236,7 +74,15 @@ class Sync:
         else:
             self.resumed = self._restore()
         self._load()
-        self._handle = inner.register_step_post_hook(self._after_step)
+        self._handle = self.inner.register_step_post_hook(self._after_step)
+        node._sync = weakref.ref(self)
+        for inner in inners:
+            _hooks[inner] = self
+
+    @property
+    def inner(self) -> torch.optim.Optimizer:
+        """The optimizer whose steps count."""
+        return self.inners[-1]
 
     @property
     def done(self) -> bool:
@@ -320,8 +166,13 @@ class Sync:
             self._layout.load(x)
 
     def detach(self) -> None:
-        """Removes the hook."""
+        """Removes the hook. The node can get another one."""
         self._handle.remove()
+        if self.node._sync is not None and self.node._sync() is self:
+            self.node._sync = None
+        for inner in self.inners:
+            if _hooks.get(inner) is self:
+                del _hooks[inner]
 
     def state_dict(self) -> dict[str, int]:
         """What a checkpoint of the program needs besides those of model and inner optimizer."""
@@ -330,19 +181,59 @@ class Sync:
     def load_state_dict(self, state: Mapping[str, int]) -> None:
         """Restores :meth:`state_dict`."""
         if state.get("every") != self.every:
-            problem = f"expected {self.every}, as attached"
+            problem = f"expected {self.every}, as in join"
             value = str(state.get("every"))
             raise SetupError(f"every = {value}: {problem}", None, "every", value, problem)
         self.steps = int(state["steps"])
 
 
-def _step_size(
-    node: Node, inner: torch.optim.Optimizer, size: float | str | None
-) -> Callable[[], float]:
-    """The size of one step of the inner optimizer."""
-    plain = type(inner) is torch.optim.SGD and all(
+def _refuse_second(node: Node, inners: Iterable[torch.optim.Optimizer]) -> None:
+    """A second hook would make every round twice."""
+    first = None if node._sync is None else node._sync()
+    for inner in inners:
+        first = first or _hooks.get(inner)
+    if first is not None:
+        raise StateError(
+            f"node {first.node.name} is attached to an optimizer already: one hook a node and an "
+            "optimizer. Use that one, or call its detach() first"
+        )
+
+
+def _optimizers(inner: Any) -> list[torch.optim.Optimizer]:
+    """The optimizers of torch in what was attached, without wrappers such as accelerate's."""
+    given = list(inner) if isinstance(inner, list | tuple) else [inner]
+    made: list[torch.optim.Optimizer] = []
+    for one in given:
+        # A wrapper may claim to be an optimizer, without the hooks of one.
+        while not hasattr(one, "_optimizer_step_post_hooks") and hasattr(one, "optimizer"):
+            one = one.optimizer
+        if not (
+            isinstance(one, torch.optim.Optimizer) and hasattr(one, "_optimizer_step_post_hooks")
+        ):
+            problem = "expected a torch.optim.Optimizer, or a list of them"
+            kind = type(one).__name__
+            raise SetupError(f"inner = {kind}: {problem}", None, "inner", kind, problem)
+        if any(one is other for other in made):
+            problem = "expected each optimizer once"
+            raise SetupError(f"inner: {problem}", None, "inner", None, problem)
+        made.append(one)
+    if not made:
+        problem = "expected at least one optimizer"
+        raise SetupError(f"inner: {problem}", None, "inner", None, problem)
+    return made
+
+
+def _is_plain(inner: torch.optim.Optimizer) -> bool:
+    return type(inner) is torch.optim.SGD and all(
         group["momentum"] == 0 and group["weight_decay"] == 0 for group in inner.param_groups
     )
+
+
+def _step_size(
+    node: Node, inners: list[torch.optim.Optimizer], size: float | str | None
+) -> Callable[[], float]:
+    """The size of one step of the inner optimizer."""
+    plain = all(map(_is_plain, inners))
     if size is None and not plain and node._about["needs_step"]:
         problem = (
             f'{node.rule} computes with the size of a step: state size="lr", the optimizer\'s step '
@@ -354,7 +245,7 @@ def _step_size(
     if size == "lr":
 
         def rate() -> float:
-            rates = {float(group["lr"]) for group in inner.param_groups}
+            rates = {float(group["lr"]) for inner in inners for group in inner.param_groups}
             if len(rates) > 1:
                 raise SetupError(
                     f'size = "lr": the groups of the optimizer have {len(rates)} step sizes; '
@@ -376,18 +267,20 @@ def _step_size(
 def attach(
     node: Node,
     model: torch.nn.Module,
-    inner: torch.optim.Optimizer,
+    inner: torch.optim.Optimizer | list[torch.optim.Optimizer],
     *,
-    every: int,
+    every: int | None = None,
     size: float | str | None = None,
     keep: Iterable[Any] | None = None,
 ) -> Sync:
-    """Makes one round after every ``every`` steps of a torch optimizer.
+    """Makes one round after ``every`` steps of a torch optimizer, the number given to :func:`join`.
 
     The hook hands the change of the model since the last round to the node, and loads the mixed
     model. The optimizer is not wrapped: schedulers, scalers and gradient accumulation work as
     before. Its state (moments) stays local. The model is loaded with the nodes' common initial
-    values.
+    values. ``inner`` may be several optimizers in a list: the steps of the last one count. Its
+    parameters must be those of the module with which the node joined, and a node has one hook at a
+    time.
 
     ``size`` is the size of one inner step, for rules that divide the change by it to keep gradients
     (gradient tracking, BEER, DGC and others): ``"lr"`` is the optimizer's step size, 0 leaves the
@@ -403,7 +296,15 @@ def attach(
     again calls it once if ``sync.resumed``.
     """
     _processes.check()
-    return Sync(node, model, inner, every, size, keep)
+    if node._every is None or every not in (None, node._every):
+        given = "" if every is None else f" = {every}"
+        joined = "without it" if node._every is None else f"with every = {node._every}"
+        problem = (
+            f"the node joined {joined}; expected in join, which compares it between nodes: "
+            "join(..., every=50)"
+        )
+        raise SetupError(f"every{given}: {problem}", None, "every", given[3:] or None, problem)
+    return Sync(node, model, _optimizers(inner), node._every, size, keep)
 
 
 def finish(
@@ -428,4 +329,4 @@ def finish(
     result = sync.node.finish(None if evaluate is None else measure)
     sync._keeper.clear()
     layout.load(torch.from_numpy(np.array(result.mean)))
-    return result
+    return dataclasses.replace(result, _states=layout.state_dict)
