@@ -382,7 +382,7 @@ mod tests {
         }
     }
 
-    /// In how many of 200 tries a neighbour keeps a slot for 200 ms, while a stranger at the same
+    /// In how many of 50 tries a neighbour keeps a slot for 200 ms, while a stranger at the same
     /// address holds all slots and makes so many connections a second.
     fn successes(a_second: u64) -> usize {
         let one = |seed: u64| {
@@ -392,24 +392,24 @@ mod tests {
                 slots.admit(ip("127.0.0.1"), start + Duration::from_millis(millis), &mut draw)
             };
             let between = 1000 / a_second;
-            for count in 0..3 * a_second {
+            for count in 0..2 * a_second {
                 held.extend(at(count * between, &mut slots));
             }
-            let Some((id, _displaced)) = at(3000, &mut slots) else { return false };
+            let Some((id, _displaced)) = at(2000, &mut slots) else { return false };
             for count in 1..=a_second / 5 {
-                held.extend(at(3000 + count * between, &mut slots));
+                held.extend(at(2000 + count * between, &mut slots));
             }
             slots.open.contains_key(&id)
         };
-        (0..200).filter(|seed| one(*seed)).count()
+        (0..50).filter(|seed| one(*seed)).count()
     }
 
     #[test]
     fn a_flood_from_a_neighbours_own_address_does_not_keep_it_out() {
         // No slot is ever free, as no stranger ends. First come, first served, it would be 0.
         let (few, many) = (successes(20), successes(1000));
-        assert!(few > 160, "{few} of 200 at 20 connections a second");
-        assert!(many > 5, "{many} of 200 at 1000 connections a second");
+        assert!(few > 40, "{few} of 50 at 20 connections a second");
+        assert!(many > 2, "{many} of 50 at 1000 connections a second");
     }
 
     #[test]
@@ -424,16 +424,16 @@ mod tests {
             id
         };
         let one = from(&mut slots, ip("10.0.0.1"), 0).unwrap();
-        for count in 0..10_000 {
+        for count in 0..2_000 {
             from(&mut slots, ip("10.0.0.9"), 100 * count);
         }
         assert!(slots.open.contains_key(&one), "another source keeps its slot");
         assert_eq!(slots.open.len(), 2 * 2 + SLOTS);
         // Many sources fill the slots of strangers, and not those of a neighbour's address.
         slots.expect([IpAddr::from([10, 0, 0, 2])].into_iter());
-        let known = from(&mut slots, ip("10.0.0.2"), 2_000_000).unwrap();
+        let known = from(&mut slots, ip("10.0.0.2"), 400_000).unwrap();
         for other in 0..=255 {
-            from(&mut slots, ip(&format!("10.1.0.{other}")), 2_000_000 + 100 * other);
+            from(&mut slots, ip(&format!("10.1.0.{other}")), 400_000 + 100 * other);
         }
         assert!(slots.open.contains_key(&known) && slots.open.len() == 2 * 2 + SLOTS + 1);
     }
