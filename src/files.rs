@@ -121,7 +121,8 @@ pub(crate) fn find_link(folder: &Path, names: &[&str]) -> Option<PathBuf> {
     })
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 

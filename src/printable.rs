@@ -1,8 +1,8 @@
 //! Text of unknown origin, made safe for a terminal, and long text, shortened.
 //!
-//! A name in a table, a class of a foreign model or a message of a peer may hold control characters,
-//! which move a terminal's cursor or clear its screen, or marks that change the direction in which
-//! text is shown. Commands print all text through [`Printable`].
+//! A name in a table, a class of a foreign model or a message of a peer may hold control
+//! characters, which move a terminal's cursor or clear its screen, or marks that change the
+//! direction of text. Commands print all text through [`Printable`].
 
 use std::{
     borrow::Cow,

@@ -88,10 +88,9 @@ mod tests {
 
     #[test]
     fn the_error_names_the_limits() {
-        let of_process = "Limit                     Soft Limit           Hard Limit           Units\n\
-                          Max processes             94000                94000                \
-                          processes\n\
-                          Max address space         409600000            unlimited            bytes\n";
+        let of_process = "Limit  Soft Limit  Hard Limit  Units\n\
+                          Max processes  94000  94000  processes\n\
+                          Max address space  409600000  unlimited  bytes\n";
         let all = limits(of_process, "512\n");
         assert_eq!(all[0], "the address space is limited to 400000 KiB (ulimit -v)");
         assert!(all[1].contains("94000 threads") && all[2].contains("512 (TasksMax="), "{all:?}");

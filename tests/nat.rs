@@ -278,7 +278,6 @@ impl World {
         let mut topology = format!("family = \"ring\"\nnodes = {nodes}\n");
         for (i, nat) in self.nats.iter().enumerate() {
             let forwarded = self.upnp == Some(i);
-            // A private address is dialled only if the topology lists it.
             let inside = format!("\"/ip4/10.0.0.{}/{}\"", i + 2, at(4001));
             let inside = self.one_home.then_some(inside);
             let addresses = match nat {

@@ -1,4 +1,4 @@
-//! What reaches a terminal: no control characters of files and peers, no value of 100 kB, and a pipe
+//! What reaches a terminal: no control characters of files and peers, no value of 100 kB. A pipe
 //! that nobody reads delays no run.
 
 use crate::command;

@@ -6,6 +6,7 @@ mod corpora;
 mod datasets;
 mod gradients;
 mod mutations;
+mod names;
 mod parts;
 mod reference;
 mod schedules;
