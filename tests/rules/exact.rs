@@ -91,6 +91,16 @@ fn reference(rule: &str, run: &Run, c: C, step: f64) -> Matrix {
                 error = v;
                 next
             }
+            "compressed-gasloc" => {
+                // error is v, copies are vh.
+                let (eta, gamma) = (0.6, 0.8);
+                let v = plus(&x, -eta, &u);
+                let moved = plus(&v, -1.0, if t == 0 { &x } else { &error });
+                copies = plus(&copies, 1.0, &each(&plus(&v, -1.0, &copies), c));
+                let away = plus(&mixed(&w, &copies), -1.0, &copies);
+                error = v.clone();
+                plus(&plus(&v, step, &away), gamma, &moved)
+            }
             "qg-dsgdm" => {
                 let (beta, mu) = (0.8, 0.7);
                 let next = mixed(&w, &plus(&plus(&x, -1.0, &u), -lr * beta, &error));
@@ -287,6 +297,13 @@ fn noloco() {
 #[test]
 fn gasloc() {
     check("gasloc", "kind = 'gasloc'\nouter_step = 0.6\nouter_momentum = 0.8", 0.0, false);
+}
+
+#[test]
+fn gasloc_on_public_copies() {
+    let table = "kind = 'compressed-gasloc'\nouter_step = 0.6\nouter_momentum = 0.8\n\
+                 gossip_step = 0.2";
+    check("compressed-gasloc", table, 0.2, true);
 }
 
 #[test]

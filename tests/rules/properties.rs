@@ -26,6 +26,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("kind = 'd-psgd'\norder = 'cta'", IDENTITY),
     ("kind = 'noloco'", IDENTITY),
     ("kind = 'gasloc'", IDENTITY),
+    ("kind = 'compressed-gasloc'", FOUR_BITS),
     ("kind = 'qg-dsgdm'", IDENTITY),
     ("kind = 'naive'", FOUR_BITS),
     ("kind = 'dcd'", FOUR_BITS),
@@ -168,6 +169,7 @@ fn the_mean_moves_by_the_mean_gradient_alone_under_any_compressor() {
             "kind = 'choco'",
             "kind = 'choco'\norder = 'iclr'",
             "kind = 'choco-edge'",
+            "kind = 'compressed-gasloc'",
         ] {
             let drift = drift(rule, compressor);
             assert!(drift < 2e-6, "{rule} with {compressor}: the mean drifted by {drift:e}");
@@ -340,7 +342,13 @@ fn a_copy_that_differs_is_found_in_the_next_round_of_sixteen_whenever_it_went_wr
 #[test]
 fn a_copy_that_differs_from_its_owner_is_found() {
     // Not ecd: its estimates forget, and at t = 2 wholly.
-    for rule in ["kind = 'dcd'", "kind = 'choco'", "kind = 'choco-edge'", "kind = 'beer'"] {
+    for rule in [
+        "kind = 'dcd'",
+        "kind = 'choco'",
+        "kind = 'choco-edge'",
+        "kind = 'beer'",
+        "kind = 'compressed-gasloc'",
+    ] {
         let run = Run::new("ring:8", rule, FOUR_BITS);
         assert!(run.ended().is_ok(), "{rule} keeps its copies");
         for bug in [Bug::LostFrame, Bug::OwnerForgetsItsOwn, Bug::TwiceApplied] {
@@ -378,6 +386,21 @@ fn gasloc_agrees_faster_with_momentum_and_on_random_pairs_within_its_bound() {
     assert!(apart("static", "ring:32", 0.8) < 0.1 * apart("static", "ring:32", 0.0));
     assert!(apart("random-matching", "complete:32", 0.6) < 1e-3);
     assert!(apart("random-matching", "complete:32", 0.9) > 1e3);
+}
+
+/// What the documentation of `compressed-gasloc` states.
+#[test]
+fn compressed_gasloc_is_gasloc_with_an_exact_compressor_and_choco_without_momentum() {
+    for constants in ["", "outer_step = 0.9\nouter_momentum = 0.8"] {
+        let of = |kind: &str| format!("kind = '{kind}'\n{constants}");
+        let [exact, copies] = ["gasloc", "compressed-gasloc"].map(of);
+        same(&Run::new("ring:8", &exact, IDENTITY), &Run::new("ring:8", &copies, IDENTITY));
+    }
+    let plain = "kind = 'compressed-gasloc'\nouter_step = 1.0\nouter_momentum = 0.0\n\
+                 gossip_step = 0.4";
+    let choco = "kind = 'choco'\ngamma = 0.4";
+    let top = "kind = 'top-k'\nk = 10";
+    same(&Run::new("torus:3x3", choco, top), &Run::new("torus:3x3", plain, top));
 }
 
 /// Nesterov's method has two usual forms: that of `diloco`, and that of the mean of `gasloc`.

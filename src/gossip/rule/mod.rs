@@ -10,6 +10,7 @@ mod choco;
 mod choco_edge;
 mod clipped_gossip;
 mod compressed_c_sgd;
+mod compressed_gasloc;
 mod d2;
 mod d_psgd;
 mod dcd;
@@ -272,6 +273,7 @@ pub static RULES: Registry<Entry> = Registry::new(
         sparse_loco::ENTRY,
         noloco::ENTRY,
         gasloc::ENTRY,
+        compressed_gasloc::ENTRY,
         qg_dsgdm::ENTRY,
         sgp::ENTRY,
         clipped_gossip::ENTRY,
