@@ -67,6 +67,42 @@ fn rules_are_candidates_too() {
 }
 
 #[test]
+fn it_chooses_a_rule_and_says_why() {
+    let said = plan(&["--rounds", "60", "--no-data"]);
+    let choice = &said["choice"];
+    let order = choice["order"].as_array().unwrap();
+    // Without the data rows count as different: the time of a round divided by its mixing.
+    let by_hand = |one: &Value| {
+        one["plan"]["round_s"].as_f64().unwrap() / one["plan"]["mixing"].as_f64().unwrap()
+    };
+    for pair in order.windows(2) {
+        assert!(by_hand(&pair[0]) <= by_hand(&pair[1]), "{order:?}");
+    }
+    for one in order {
+        assert!((one["cost_s"].as_f64().unwrap() / by_hand(one) - 1.0).abs() < 1e-12, "{one}");
+    }
+    assert_eq!(order[0]["plan"]["topology"], "complete-4", "one latency, all agree");
+    assert!(choice["why"].as_str().unwrap().contains("was not measured"), "{choice}");
+    assert!(plan(&["--rounds", "60", "--no-data", "--alone"])["choice"].is_null());
+}
+
+#[test]
+#[ignore = "slow"]
+fn rows_that_differ_are_told_from_rows_that_are_alike() {
+    let share = |split: &str| {
+        let said = plan(&["--rounds", "60", "--set", &format!("data.split={split}")]);
+        let of = |key: &str| said["choice"][key].as_f64().unwrap();
+        let data = |key: &str| said["data"][key].as_f64().unwrap().sqrt();
+        assert!((of("zeta") - data("between")).abs() < 1e-12 * data("between"));
+        assert!((of("sigma") - data("within")).abs() < 1e-12 * data("within"));
+        (of("zeta") / of("sigma"), said["choice"]["why"].as_str().unwrap().to_string())
+    };
+    let ((far, differ), (near, alike)) = (share("by-label"), share("iid"));
+    assert!(far > 1.0 && differ.starts_with("rows differ"), "{far} {differ}");
+    assert!(near < 1.0 && alike.starts_with("rows are much alike"), "{near} {alike}");
+}
+
+#[test]
 #[ignore = "slow"]
 fn candidates_come_best_first_and_a_server_is_slower_than_gossip() {
     let said = plan(&["--rounds", "200"]);

@@ -3,6 +3,7 @@
 //! | file | does |
 //! |---|---|
 //! | `lib` | [`Plan`]: the prediction of an experiment, of central training, and of candidates |
+//! | `choice` | [`Choice`]: which rule to choose on these links, for these rows, and why |
 //! | `text` | a plan as text and as JSON |
 //! | `price` | [`Prices`]: what rules keep and send, what compressors leave |
 //! | `catalogue` | [`RuleList`], [`CompressorList`]: the registries, with prices |
@@ -10,6 +11,7 @@
 #![warn(missing_docs)]
 
 mod catalogue;
+mod choice;
 mod price;
 mod text;
 
@@ -27,6 +29,7 @@ use gradvine::{
 use gradvine_study::{Pick, picks};
 
 pub use catalogue::{CompressorList, RuleList};
+pub use choice::Choice;
 pub use price::{Prices, compressor, compressor_json};
 
 /// What to look at beside the experiment itself.
@@ -66,8 +69,11 @@ pub struct Plan<'a> {
     pub refused: Vec<Refused>,
     /// What the bounds of the theory need.
     pub constants: Option<Constants>,
+    /// The rule that it would choose.
+    pub choice: Option<Choice>,
 }
 
+#[derive(Clone, Copy)]
 struct Search<'a> {
     whole: &'a Whole,
     request: &'a Request,
@@ -93,7 +99,9 @@ impl Plan<'_> {
         let (candidates, refused) =
             if request.alone { Default::default() } else { candidates(&search, gradients)? };
         let constants = request.measures_data.then(|| Constants::measure(whole)).transpose()?;
-        Ok(Plan { whole, own, central, candidates, refused, constants })
+        let choice =
+            if request.alone { None } else { Choice::of(&search, gradients, constants.as_ref())? };
+        Ok(Plan { whole, own, central, candidates, refused, constants, choice })
     }
 }
 

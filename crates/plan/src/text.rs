@@ -28,6 +28,9 @@ impl Plan<'_> {
         if let Some(constants) = &self.constants {
             text += &data(constants, &self.own);
         }
+        if let Some(choice) = &self.choice {
+            text += &choice.text();
+        }
         text
     }
 
@@ -265,7 +268,7 @@ fn data(constants: &Constants, own: &Outlook) -> String {
 }
 
 fn as_json(plan: &Plan<'_>) -> Value {
-    let Plan { whole, own, central, candidates, refused, constants } = plan;
+    let Plan { whole, own, central, candidates, refused, constants, choice } = plan;
     let name = |node| whole.design.topology.node(node).name.clone();
     let link = |link: &LinkLoad| {
         json!({
@@ -315,6 +318,7 @@ fn as_json(plan: &Plan<'_>) -> Value {
         "candidates": candidates.iter().map(one).collect::<Vec<_>>(),
         "refused": refused,
         "data": constants,
+        "choice": choice.as_ref().map(|choice| choice.json(&one)),
     })
 }
 
