@@ -19,10 +19,8 @@ Examples:
   in the list
   gradvine study experiments/world/four-regions.toml --experiments rows    its rows, for \
   `gradvine lab rows/...toml`
-  gradvine study experiments/data --data mnist=DIR --out docs         studies on files that are \
-  not shipped
-  gradvine study my-study.toml --quick                                a tenth of the rounds, one \
-  seed, no tuning
+  gradvine study experiments/data --data mnist=DIR --out docs     on files that are not shipped
+  gradvine study my-study.toml --quick          a tenth of the rounds, one seed, no tuning
 
 Settings are tuned on three seeds or more, and measured on five others or more. A grid with its best
 at the edge is widened, by up to six points. Figures are means with their 95 % interval (Student's
@@ -48,6 +46,9 @@ pub struct Args {
     /// environment]
     #[arg(long, value_name = "NAME=DIR")]
     data: Vec<String>,
+    /// Keep runs in this folder: a study that was stopped goes on there
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
     /// A tenth of the rounds, one seed, no tuning; the report says so
     #[arg(long)]
     quick: bool,
@@ -67,6 +68,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
         data: folder::named(&args.data)?,
         out: args.out.clone(),
         experiments: args.experiments.clone(),
+        keep: args.keep.clone(),
         quick: args.quick,
         jobs: jobs(args.jobs),
     };

@@ -17,6 +17,7 @@ use super::{
     case::Case,
     figure::Target,
     grid::Grid,
+    kept::Kept,
     optimum::Optima,
     trace::{Status, Trace},
     tune::{self, Tuned},
@@ -44,6 +45,9 @@ pub struct Bench<'a> {
     pub seeds: Vec<u64>,
     /// The seeds of tuning, different from the others.
     pub tuning_seeds: Vec<u64>,
+    /// How many points of each grid run on the seeds of tuning after the first; without it all
+    /// that are not hopeless.
+    pub finalists: Option<NonZeroUsize>,
     /// The target to which tuning counts rounds or seconds; without it the final train loss
     /// decides.
     pub goal: Option<Target>,
@@ -53,6 +57,8 @@ pub struct Bench<'a> {
     pub jobs: usize,
     /// Whether to compute the least value of f.
     pub optimum: bool,
+    /// The folder of runs that need not be repeated.
+    pub kept: Option<&'a Kept>,
     /// Returns whether the user has interrupted.
     pub stop: &'a (dyn Fn() -> bool + Sync),
     /// Called after every run: runs done, runs known so far, and the name of the last one.
@@ -78,8 +84,7 @@ impl Bench<'_> {
             let mut sets =
                 tuned[index].as_ref().map_or_else(Vec::new, |tuned| tuned.chosen.clone());
             sets.push(format!("run.seed={seed}"));
-            let mut trace =
-                Trace::of(case.experiment(&sets), optima, self.until.as_ref(), self.stop);
+            let mut trace = self.trace(case, &sets, optima);
             trace.seed = seed;
             tally.report(self, &format!("{}, seed {seed}", case.name));
             trace
@@ -91,6 +96,17 @@ impl Bench<'_> {
             runs: runs.by_ref().take(self.seeds.len()).collect(),
         };
         cases.iter().zip(tuned).map(outcome).collect()
+    }
+
+    /// One run of a case with these settings, or the one that is kept.
+    pub(super) fn trace(&self, case: &Case, sets: &[String], optima: Option<&Optima>) -> Trace {
+        let run = |experiment| Trace::of(experiment, optima, self.until.as_ref(), self.stop);
+        match (self.kept.filter(|_| optima.is_none()), case.experiment(sets)) {
+            (Some(kept), Ok(experiment)) => {
+                kept.or_run(&experiment, self.until.as_ref(), &|| run(Ok(experiment.clone())))
+            }
+            (_, experiment) => run(experiment),
+        }
     }
 }
 

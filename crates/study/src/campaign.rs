@@ -9,7 +9,7 @@ use std::{
 use gradvine::{config::ConfigError, data::write_atomically, run::EndError};
 use gradvine_report::command_line;
 
-use crate::{Bench, Check, Outcome, Study, folder, index, judge};
+use crate::{Bench, Check, Kept, Outcome, Study, Target, folder, index, judge};
 
 /// Studies to run, and where their results go.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +24,8 @@ pub struct Campaign {
     pub out: Option<PathBuf>,
     /// The folder for the rows as experiment files.
     pub experiments: Option<PathBuf>,
+    /// A folder for runs, so that a study that was stopped goes on.
+    pub keep: Option<PathBuf>,
     /// A tenth of the rounds, one seed, no tuning.
     pub quick: bool,
     /// The number of simultaneous runs.
@@ -67,6 +69,7 @@ impl Campaign {
     /// # Errors
     /// If a file cannot be written, or the user interrupts. The studies before are written.
     pub fn run(&self, loaded: &Loaded, following: &Following<'_>) -> Result<usize, EndError> {
+        let kept = self.keep.as_deref().map(Kept::in_folder).transpose()?;
         let mut judged: Vec<(&Study, Option<Vec<Check>>)> = Vec::new();
         for (study, missing) in &loaded.0 {
             let checks = match (self.is_chosen(study), missing) {
@@ -74,7 +77,7 @@ impl Campaign {
                     (following.say)(&format!("{}: skipped: {why}\n", study.name))?;
                     None
                 }
-                (true, None) => Some(self.judge(study, following)?),
+                (true, None) => Some(self.judge(study, kept.as_ref(), following)?),
                 (false, _) => None,
             };
             judged.push((study, checks));
@@ -92,8 +95,13 @@ impl Campaign {
     }
 
     /// Runs a study, and writes its page.
-    fn judge(&self, study: &Study, following: &Following<'_>) -> Result<Vec<Check>, EndError> {
-        let outcomes = self.outcomes(study, following)?;
+    fn judge(
+        &self,
+        study: &Study,
+        kept: Option<&Kept>,
+        following: &Following<'_>,
+    ) -> Result<Vec<Check>, EndError> {
+        let outcomes = self.outcomes(study, kept, following)?;
         let rows: Vec<(&str, &Outcome)> =
             outcomes.iter().map(|outcome| (outcome.case.name.as_str(), outcome)).collect();
         let checks = judge(&study.expect, &rows, study.rounds_to.as_ref());
@@ -109,14 +117,21 @@ impl Campaign {
     }
 
     /// Runs a study's rows.
-    fn outcomes(&self, study: &Study, following: &Following<'_>) -> Result<Vec<Outcome>, EndError> {
+    fn outcomes(
+        &self,
+        study: &Study,
+        kept: Option<&Kept>,
+        following: &Following<'_>,
+    ) -> Result<Vec<Outcome>, EndError> {
         let outcomes = Bench {
             seeds: study.measured(),
             tuning_seeds: study.tuned_on(),
+            finalists: study.finalists,
             goal: study.rounds_to.filter(|_| study.tune_to_target),
-            until: study.rounds_to.filter(|_| study.stop_at_target),
+            until: until(study),
             jobs: self.jobs,
             optimum: study.wants_optimum(),
+            kept,
             stop: following.stop,
             done: &|done, total, what| {
                 (following.done)(done, total, &format!("{}: {what}", study.name));
@@ -164,6 +179,13 @@ impl Campaign {
     }
 }
 
+/// Where a study's runs end early, if they do.
+fn until(study: &Study) -> Option<Target> {
+    let target = study.rounds_to?;
+    let other = study.stop_at.map(|value| Target { value, ..target });
+    other.or_else(|| study.stop_at_target.then_some(target))
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
@@ -174,6 +196,20 @@ mod tests {
                          single='a test'\ncolumns=['train_loss']\nset=['run.rounds=2']\n\
                          [[row]]\nname='ring'\nset=['topology=ring:3']\n\
                          [[expect]]\nrow='ring'\nstatus='diverged'\nwords='It does not.'\n";
+
+    #[test]
+    fn runs_end_at_the_target_or_at_another_value() {
+        let folder = tempfile::tempdir().unwrap();
+        let end = |more: &str| {
+            let target = "rounds_to = { metric = 'train_loss', value = 0.1 }";
+            let (path, text) = (folder.path().join("s.toml"), format!("{target}\n{more}\n{STUDY}"));
+            fs::write(&path, text).unwrap();
+            until(&Study::load(&path).unwrap()).map(|target| target.value)
+        };
+        assert_eq!(end(""), None);
+        assert_eq!(end("stop_at_target = true"), Some(0.1));
+        assert_eq!(end("stop_at = 0.05"), Some(0.05));
+    }
 
     #[test]
     fn only_chosen_studies_run_and_each_is_shown() {

@@ -72,9 +72,11 @@ impl Combinations {
         let outcomes = Bench {
             seeds: seeds.to_vec(),
             tuning_seeds: (tuning..tuning + LEAST_TUNING_SEEDS).collect(),
+            finalists: None,
             goal: None,
             until: None,
             jobs,
+            kept: None,
             optimum: false,
             stop,
             done,

@@ -1,6 +1,9 @@
 //! Study files: the claim of a paper, the rows that test it, and the expected results.
 
-use std::path::{Path, PathBuf};
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+};
 
 use indexmap::IndexMap;
 use serde::Deserialize;
@@ -105,11 +108,19 @@ pub struct Study {
     /// Accepts: `true` or `false`; `true` only with `rounds_to`. Default: `false`.
     #[serde(default)]
     pub tune_to_target: bool,
+    /// How many points of each grid, the best on the first seed of tuning, run on its other seeds.
+    ///
+    /// Accepts: a whole number of 1 or more. Default: all within twice the best.
+    pub finalists: Option<NonZeroUsize>,
     /// Whether runs end where they reach `rounds_to`.
     ///
     /// Accepts: `true` or `false`; `true` only with `rounds_to`. Default: `false`.
     #[serde(default)]
     pub stop_at_target: bool,
+    /// Another value of the target's figure, at which runs end instead.
+    ///
+    /// Accepts: a number; only with `rounds_to`.
+    pub stop_at: Option<f64>,
     /// The columns of the table.
     ///
     /// Accepts: a list of figures. Default: none.
@@ -124,6 +135,11 @@ pub struct Study {
     ///
     /// Accepts: a table `[rounds_to]`.
     pub rounds_to: Option<Target>,
+    /// Other values of the target's figure, to which times are counted in a second table.
+    ///
+    /// Accepts: a list of numbers; only with `rounds_to`. Default: none.
+    #[serde(default)]
+    pub also_to: Vec<f64>,
     /// The rows. Required, except with `not_shown`.
     ///
     /// Accepts: tables `[[row]]`, which make 1 to 400 rows of different names.
@@ -345,7 +361,8 @@ impl Study {
         let against = self.against.iter().map(|against| &against.metric);
         let expected = self.expect.iter().filter_map(|expect| expect.metric.as_ref());
         let asked = self.columns.iter().chain(against).chain(expected);
-        let to_target = self.tune_to_target || self.stop_at_target;
+        let other = self.stop_at.is_some() || !self.also_to.is_empty();
+        let to_target = self.tune_to_target || self.stop_at_target || other;
         if self.rounds_to.is_none()
             && (to_target || asked.into_iter().any(|figure| figure.is_to_target()))
         {

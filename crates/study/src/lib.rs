@@ -11,6 +11,7 @@
 //! | `trace` | [`Trace`]: one run in the simulator, its curve, and how it ended |
 //! | `bench` | [`Bench`]: runs many cases on threads; their number does not change the results |
 //! | `grid`, `tune` | [`Grid`]: values of a key; [`Tuned`]: the chosen ones, on their own seeds |
+//! | `kept` | [`Kept`]: runs in a folder, which need not be repeated |
 //! | `figure` | [`Figure`]: a number from a trace; mean and spread over seeds |
 //! | `interval` | [`Interval`]: 95 % intervals of means, of rows paired by seed, of slopes |
 //! | `optimum` | the least value of f, if it can be computed |
@@ -37,6 +38,7 @@ mod file;
 pub mod folder;
 mod grid;
 mod interval;
+mod kept;
 mod optimum;
 mod pages;
 mod table;
@@ -53,6 +55,7 @@ pub use figure::{Figure, Spread, Target, rounded};
 pub use file::{Against, LEAST_SEEDS, LEAST_TUNING_SEEDS, Needs, Picture, Study, TUNING};
 pub use grid::Grid;
 pub use interval::{Interval, student};
+pub use kept::Kept;
 pub use optimum::Optima;
 pub use pages::{index, page};
 pub use table::Table;

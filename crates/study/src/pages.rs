@@ -35,6 +35,7 @@ pub fn page(
         flat(&study.setting)
     );
     text += &table(study, outcomes);
+    text += &other_targets(study, outcomes);
     text += &tuning(outcomes, study.tune_to_target);
     for (picture, file) in study.picture.iter().zip(pictures) {
         let _ = write!(text, "\n![{}]({file})\n", picture.title);
@@ -197,6 +198,40 @@ fn table(study: &Study, outcomes: &[Outcome]) -> String {
             cells.join(" | "),
             cell(&status)
         );
+    }
+    text
+}
+
+/// Times and rounds to other values of the target's figure, beside the row of `against`.
+fn other_targets(study: &Study, outcomes: &[Outcome]) -> String {
+    let Some(last) = study.rounds_to.filter(|_| !study.also_to.is_empty()) else {
+        return String::new();
+    };
+    let targets: Vec<Target> =
+        study.also_to.iter().map(|value| Target { value: *value, ..last }).collect();
+    let mut text = "\nTime after the setup, and rounds, to other targets".to_string();
+    if let Some(against) = &study.against {
+        let _ = write!(text, "; then the time divided by that of {}", against.row);
+    }
+    let heads: Vec<String> = targets.iter().map(Target::words).collect();
+    let _ = write!(text, ":\n\n| | {} |\n|---|", heads.join(" | "));
+    let _ = writeln!(text, "{}", "---:|".repeat(heads.len()));
+    for outcome in outcomes {
+        let cells = targets.iter().map(|target| {
+            let target = Some(target);
+            let time = shown(Figure::TrainingTo, outcome, target);
+            if time.starts_with("not reached") {
+                return time;
+            }
+            let rounds = shown(Figure::RoundsTo, outcome, target);
+            let ratio = study.against.as_ref().map_or(String::new(), |against| {
+                let against = Against { metric: Figure::TrainingTo, ..against.clone() };
+                format!("; {}", beside(&against, outcome, outcomes, target))
+            });
+            format!("{time}; {rounds} rounds{ratio}")
+        });
+        let cells: Vec<String> = cells.collect();
+        let _ = writeln!(text, "| {} | {} |", cell(&outcome.case.name), cells.join(" | "));
     }
     text
 }

@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{figure::Target, optimum::Optima};
 use gradvine::{
@@ -23,7 +23,7 @@ use gradvine::{
 const DIVERGED_RATIO: f64 = 1000.0;
 
 /// How a run ended.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
     /// All rounds are done; this is the last one.
@@ -52,7 +52,7 @@ impl std::fmt::Display for Status {
 }
 
 /// One point of a run's curve; bytes are averaged over nodes.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// Rounds done.
     pub rounds: u64,
@@ -80,7 +80,7 @@ pub struct Point {
 }
 
 /// One run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Trace {
     /// Its seed.
     pub seed: u64,
@@ -100,7 +100,7 @@ pub struct Trace {
     /// Virtual seconds before the first gradient, in which nodes agree on sums over all rows.
     pub setup_s: f64,
     /// Warnings about allowed settings.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// A hash over the nodes' models; empty if the run did not end.
     pub digest: String,

@@ -1,11 +1,12 @@
 //! Chooses settings for each case with seeds of its own.
 //!
 //! Every point of a case's grids runs with the first seed of tuning; hopeless points, at more than
-//! twice the best's rounds, seconds or loss, stop there, the others run with the remaining seeds.
+//! twice the best's rounds, seconds or loss, stop there, the others run with the remaining seeds. A
+//! study may let only so many points go on instead, its finalists: then all cases have as many.
 //! The best mean over these seeds wins. If the best of a line lies at the edge of its grid, one
 //! more point is tried beyond it, and so on, up to [`MOST_ADDED`] of them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZeroUsize};
 
 use serde::Serialize;
 
@@ -15,7 +16,7 @@ use super::{
     figure::Figure,
     grid::{Grid, beyond, edge, product},
     optimum::Optima,
-    trace::{Status, Trace},
+    trace::Status,
 };
 
 /// If no point ended well, grids of this key are widened to smaller values.
@@ -124,9 +125,9 @@ fn run(
 ) {
     let mut tasks = Vec::new();
     for (index, search) in searches.iter().enumerate() {
-        let best = search.best_first();
+        let goes_on = search.going_on(bench.finalists);
         for (place, point) in search.points.iter().enumerate() {
-            if point.runs.is_empty() || !point.is_hopeless(best) {
+            if point.runs.is_empty() || goes_on[place] {
                 tasks.extend((point.runs.len()..seeds).map(|seed| (index, place, seed)));
             }
         }
@@ -158,7 +159,7 @@ impl Run {
             all.push(format!("run.evaluate_every={}", u32::MAX));
         }
         all.extend_from_slice(sets);
-        let trace = Trace::of(case.experiment(&all), optima, bench.until.as_ref(), bench.stop);
+        let trace = bench.trace(case, &all, optima);
         Run {
             loss: trace.last().map(|point| point.train_loss),
             // A run that diverges later has not reached it either.
@@ -231,6 +232,22 @@ impl<'a> Search<'a> {
     fn best_first(&self) -> (f64, f64) {
         let scores = self.points.iter().filter_map(|point| point.runs.first()).map(Run::score);
         scores.min_by(ordered).unwrap_or((f64::INFINITY, f64::INFINITY))
+    }
+
+    /// Which points run on further seeds: the finalists on the first seed, of equals the first, or
+    /// all that are not hopeless.
+    fn going_on(&self, finalists: Option<NonZeroUsize>) -> Vec<bool> {
+        let best = self.best_first();
+        let Some(finalists) = finalists else {
+            return self.points.iter().map(|point| !point.is_hopeless(best)).collect();
+        };
+        let first = |point: &Point| point.runs.first().map(Run::score);
+        let mut order: Vec<usize> =
+            (0..self.points.len()).filter(|at| first(&self.points[*at]).is_some()).collect();
+        let score = |at: &usize| first(&self.points[*at]).expect("it has run");
+        order.sort_by(|a, b| ordered(&score(a), &score(b)));
+        order.truncate(finalists.get());
+        (0..self.points.len()).map(|at| order.contains(&at)).collect()
     }
 
     /// The values of the keys that do not widen.
@@ -407,6 +424,19 @@ mod tests {
         assert_eq!(seeds, [3, 3, 1, 1]);
         assert_eq!((tuned.tried[0].loss, tuned.tried[3].loss), (Some(1.3), None));
         assert_eq!(tuned.tried[3].status, Status::Diverged(3));
+    }
+
+    #[test]
+    fn as_many_finalists_of_every_case_go_on() {
+        let (case, grids) = (case(), [grid("optimizer.step=0.1,0.2,0.4,0.8")]);
+        let mut found = Search::new(&case, &grids);
+        assert_eq!(found.going_on(NonZeroUsize::new(2)), [false; 4], "none has run yet");
+        for (point, loss) in found.points.iter_mut().zip([Some(3.0), Some(1.0), None, Some(2.9)]) {
+            point.runs.push(Run { loss, to_target: None, status: Status::Ok });
+        }
+        assert_eq!(found.going_on(None), [false, true, false, false], "within twice the best");
+        assert_eq!(found.going_on(NonZeroUsize::new(2)), [false, true, false, true]);
+        assert_eq!(found.going_on(NonZeroUsize::new(9)), [true; 4]);
     }
 
     #[test]
