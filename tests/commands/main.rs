@@ -8,6 +8,7 @@ mod breaks;
 mod card;
 mod cases;
 mod compare;
+mod deployment;
 mod doctor;
 mod early_stop;
 mod export;

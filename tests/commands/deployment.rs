@@ -1,0 +1,104 @@
+//! `deploy/gradvine-start`, the script around a node for service managers.
+#![cfg(unix)]
+
+use crate::command;
+
+use std::{
+    env, fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use command::{Deployment, NAMES, Reach, Running, program, until};
+
+/// The script for one node, with this program on the path and no pause between two starts.
+fn script(deployment: &Deployment, options: &[&str], name: &str) -> Command {
+    let program = program();
+    let folder = Path::new(program.get_program()).parent().unwrap();
+    let others = env::var_os("PATH").unwrap_or_default();
+    let path = env::join_paths([folder.into()].into_iter().chain(env::split_paths(&others)));
+    let mut command = Command::new("sh");
+    command
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/gradvine-start"))
+        .args(options)
+        .arg(deployment.file(&format!("{name}.toml")))
+        .arg(deployment.run(name))
+        .env("PATH", path.unwrap())
+        .env("GRADVINE_RETRY_S", "0")
+        .stdin(Stdio::null());
+    command
+}
+
+fn start(deployment: &Deployment, options: &[&str], name: &str) -> Running {
+    Running::start(&mut script(deployment, options, name), deployment.folder.path(), name)
+}
+
+#[test]
+fn wrong_arguments_are_refused() {
+    let deployment = Deployment::new(Reach::Tcp, "rounds = 2");
+    for options in [&["--hold", "--key", "a"][..], &["--other"], &["one-too-many"]] {
+        let output = script(&deployment, options, "tokyo").output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{options:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).starts_with("usage: "), "{options:?}");
+    }
+}
+
+#[test]
+fn a_wrong_file_is_not_tried_again() {
+    let deployment = Deployment::new(Reach::Tcp, "rounds = 0");
+    let output = script(&deployment, &["--retry"], "tokyo").output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("run.rounds") && !errors.contains("start 1 of 10"), "{errors}");
+}
+
+#[test]
+#[ignore = "slow"]
+fn a_node_that_could_not_go_on_is_tried_again_until_it_is_told_to_stop() {
+    let deployment = Deployment::new(Reach::Tcp, "rounds = 2\nconnect_s = 1");
+    let mut tokyo = start(&deployment, &["--retry"], "tokyo");
+    until("the second start", || tokyo.errors().contains("ended with 4: start 2 of 10 in 0 s"));
+    tokyo.signal("TERM");
+    // 143: the signal came before the node had a handler for it.
+    let (code, _) = tokyo.end();
+    assert!(matches!(code, Some(4 | 130 | 143)), "{code:?}");
+    assert!(!tokyo.errors().contains("start 4 of 10"), "no start after the signal");
+}
+
+#[test]
+#[ignore = "slow"]
+fn nodes_are_held_after_their_run_and_keep_their_keys_to_themselves() {
+    let deployment = Deployment::new(Reach::Tcp, "rounds = 2");
+    let nodes = NAMES.map(|name| {
+        // A secret store's key, readable by its group.
+        let (secret, key) = (deployment.file("secret"), deployment.file(&format!("{name}.key")));
+        let secret = secret.with_extension(name);
+        fs::rename(&key, &secret).unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o440)).unwrap();
+        let (secret, key) = (secret.display().to_string(), key.display().to_string());
+        let script = script(&deployment, &["--key", &secret, &key, "--hold"], name);
+        let mut masked = Command::new("sh");
+        masked.args(["-c", "umask 077; exec \"$@\"", "sh"]).arg(script.get_program());
+        masked.args(script.get_args());
+        for (name, value) in script.get_envs() {
+            masked.env(name, value.unwrap());
+        }
+        Running::start(masked.stdin(Stdio::null()), deployment.folder.path(), name)
+    });
+    for (mut node, name) in nodes.into_iter().zip(NAMES) {
+        until("the end of the run", || node.errors().contains("gradvine ended with 0"));
+        node.signal("TERM");
+        assert_eq!(node.end().0, Some(0));
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&deployment.file(&format!("{name}.key"))), 0o600);
+        // The mask of the service manager is kept.
+        let mean = deployment.run(name).join("model-mean.safetensors");
+        assert_eq!(mode(&mean), 0o600, "{}", mean.display());
+    }
+    // A finished run is left alone.
+    let summary = || fs::read(deployment.run("tokyo").join("summary.json")).unwrap();
+    let before = summary();
+    assert_eq!(script(&deployment, &[], "tokyo").output().unwrap().status.code(), Some(0));
+    assert_eq!(before, summary());
+}
