@@ -32,7 +32,9 @@ def main():
     height = len(text) * LINE + 2 * PAD
     print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">')
     print(f'<rect width="{width}" height="{height}" rx="8" fill="#1b1f27"/>')
-    print(f'<g font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="{SIZE}" fill="#d8dee9" xml:space="preserve">')
+    # On the elements themselves: browsers set it there, so a group's would not be inherited.
+    print('<style>text { white-space: pre }</style>')
+    print(f'<g font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="{SIZE}" fill="#d8dee9">')
     for at, line in enumerate(text):
         colour = ' fill="#8fbc8f"' if at == 0 else ' fill="#88c0d0"' if line.lstrip().startswith("round ") else ""
         print(f'<text x="{PAD}" y="{PAD + SIZE + at * LINE}"{colour}>{html.escape(line)}</text>')
