@@ -76,6 +76,34 @@ fn every_key_of_node_topology_and_study_files_is_explained() {
     }
 }
 
+/// The quoted names of a key, without those that only stand for a number (`NAME:N`).
+fn quoted(accepts: &str) -> Vec<&str> {
+    let names = accepts.split("`\"").skip(1).filter_map(|rest| rest.split('"').next());
+    names.filter(|name| !name.contains([':', '.', '/', ' '])).collect()
+}
+
+#[test]
+fn every_name_that_a_key_accepts_is_accepted() {
+    let mut tried = 0;
+    for section in File::Experiment.sections() {
+        // Other keys accept lists and tables: the names belong to what is in these.
+        let plain = |accepts: &str| accepts.starts_with("`\"") || accepts.starts_with("one of");
+        for key in section.keys.iter().filter(|key| plain(&key.accepts)) {
+            for name in quoted(key.accepts.split("; only").next().unwrap()) {
+                let set = format!("{}.{}={name}", section.name, key.name);
+                let error = Experiment::default_with(std::slice::from_ref(&set)).err();
+                let error = error.map(|error| error.to_string()).unwrap_or_default();
+                let unknown = ["unknown", "did you mean", "invalid", "expected"];
+                assert!(!unknown.iter().any(|word| error.contains(word)), "{set}: {error}");
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 40, "{tried} names: how are they written?");
+    let wrong = Experiment::default_with(&["optimizer.kind=adam-w".into()]).unwrap_err();
+    assert!(wrong.to_string().contains("unknown"), "the check finds a wrong name: {wrong}");
+}
+
 #[test]
 fn what_a_file_must_have_is_marked() {
     let required = |file: File| {

@@ -272,9 +272,10 @@ fn sentence(text: &str) -> String {
 
 /// A sentence within another one.
 fn lower(text: &str) -> String {
+    let word = text.split(' ').next().unwrap_or_default();
     let mut chars = text.chars();
-    match (chars.next(), text.chars().nth(1)) {
-        (Some(first), Some(second)) if second.is_lowercase() => {
+    match chars.next() {
+        Some(first) if word.len() > 1 && !word.chars().skip(1).any(char::is_uppercase) => {
             first.to_lowercase().chain(chars).collect()
         }
         _ => text.to_string(),

@@ -71,7 +71,11 @@ impl Type {
 
     /// The variants as a file names them, with their meanings.
     pub fn variants(&self) -> Vec<(String, &str)> {
-        let between = if self.attributes.contains("snake_case") { '_' } else { '-' };
+        let between = match &self.attributes {
+            attributes if attributes.contains("snake_case") => "_",
+            attributes if attributes.contains("\"lowercase\"") => "",
+            _ => "-",
+        };
         let one = |field: &Field| separated(&field.name, between);
         self.fields.iter().map(|field| (one(field), field.meaning.as_str())).collect()
     }
@@ -138,11 +142,11 @@ fn parts(comment: &str) -> [String; 3] {
 }
 
 /// `ByLabel` as `by-label`.
-fn separated(name: &str, between: char) -> String {
+fn separated(name: &str, between: &str) -> String {
     let mut text = String::new();
     for (at, c) in name.char_indices() {
         if c.is_uppercase() && at > 0 {
-            text.push(between);
+            text.push_str(between);
         }
         text.extend(c.to_lowercase());
     }
@@ -185,5 +189,6 @@ mod tests {
         };
         assert!(names("SplitKind").contains(&"by-label".to_string()));
         assert!(names("Figure").contains(&"train_loss".to_string()));
+        assert!(names("OptimizerKind").contains(&"adamw".to_string()));
     }
 }
