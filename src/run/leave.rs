@@ -101,9 +101,9 @@ pub fn leave(node: &Path, out: Option<&Path>, within: Duration) -> Result<PathBu
         Some(out) => out.to_path_buf(),
         None => NodeFile::load(node)?.out,
     };
-    let wrong = |problem: String| Err(ConfigError::new("leave", folder.display(), problem));
+    let wrong = |problem: String| Err(ConfigError::at(folder.display().to_string(), problem));
     if !is_in_use(&folder) {
-        return wrong("no process runs a node in this run directory".into());
+        return wrong("no node runs in this run directory".into());
     }
     let experiment = Experiment::load(&folder.join("experiment.toml"), &[])?;
     if experiment.absence.policy == Policy::Wait {
@@ -115,7 +115,7 @@ pub fn leave(node: &Path, out: Option<&Path>, within: Duration) -> Result<PathBu
     }
     let request = folder.join(LEAVE);
     let failed = |error: io::Error| {
-        ConfigError::new("leave", request.display(), format!("cannot be written: {error}"))
+        ConfigError::at(request.display().to_string(), format!("cannot be written: {error}"))
     };
     files::create(&request).map_err(failed)?;
     let begun = Instant::now();

@@ -22,12 +22,17 @@ impl Summary {
         let needed = (share * rounds as f64).ceil() as u64;
         let short = self.short_of(needed);
         if nodes - short.len() < least {
-            let short: Vec<String> =
-                short.iter().map(|(name, part)| format!("{name} ({part})")).collect();
+            let shown: Vec<String> =
+                short.iter().map(|(name, part)| format!("node {name} in {part}")).collect();
+            let share = match needed < rounds {
+                true => format!("{needed} of {rounds} rounds, the least that run.require asks for"),
+                false => format!("all {rounds} rounds"),
+            };
             let text = format!(
-                "fewer than {least} nodes took part in {needed} of {rounds} rounds; in fewer: {} \
-                 (history in summary.json; run.require)",
-                short.join(", ")
+                "{} of {nodes} nodes took part in {share}, at least {least} have to: {} \
+                 (summary.json has the history)",
+                nodes - short.len(),
+                shown.join(", ")
             );
             return Err(EndError::Short(text.into()));
         }
@@ -84,8 +89,15 @@ mod tests {
         assert!(all.check_participation(&run).is_ok());
         let (short, run) = summary([10, 9, 10], "");
         let error = short.check_participation(&run).unwrap_err().to_string();
-        assert!(error.starts_with("fewer than 3 nodes took part in 10 of 10 rounds"), "{error}");
-        assert!(error.contains("in fewer: b (9) ("), "{error}");
+        let expected = "2 of 3 nodes took part in all 10 rounds, at least 3 have to: node b in 9 \
+                        (summary.json has the history)";
+        assert_eq!(error, expected);
+        let (short, run) = summary([10, 8, 7], "{nodes=2,share=0.9}");
+        let error = short.check_participation(&run).unwrap_err().to_string();
+        let expected = "1 of 3 nodes took part in 9 of 10 rounds, the least that run.require asks \
+                        for, at least 2 have to: node b in 8, node c in 7 (summary.json has the \
+                        history)";
+        assert_eq!(error, expected);
         let (enough, run) = summary([10, 9, 10], "{nodes=2,share=1.0}");
         assert!(enough.check_participation(&run).is_ok());
     }

@@ -305,7 +305,7 @@ fn a_node_leaves_on_request_and_comes_back() {
     leave(0, "the node has left its run");
     assert_eq!(nodes[3].1.end().0, Some(0), "{}", nodes[3].1.errors());
     assert!(nodes[3].1.errors().contains("left: stopped in round"), "{}", nodes[3].1.errors());
-    leave(2, "no process runs a node in this run directory");
+    leave(2, "no node runs in this run directory");
     until_says(&nodes[2].1, "the run goes on with 4 of 5 nodes, without 3");
     ring.until_checkpoints();
     nodes[3].1 = ring.start(3);

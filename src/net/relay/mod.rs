@@ -152,6 +152,12 @@ impl fmt::Display for RelayEvent {
     }
 }
 
+/// Addresses with a word in place of an IP that stands for all interfaces.
+fn named(addresses: &str) -> String {
+    let addresses = addresses.replace("/ip4/0.0.0.0/", "/ip4/PUBLIC-ADDRESS/");
+    addresses.replace("/ip6/::/", "/ip6/PUBLIC-ADDRESS/")
+}
+
 /// A relay that listens.
 pub struct Relay {
     swarm: Swarm<Behaviour>,
@@ -221,7 +227,8 @@ impl Relay {
         self.names.len()
     }
 
-    /// How many nodes it serves, and at which addresses, as text for the user.
+    /// How many nodes it serves, and at which addresses, as text for the user. A program cannot
+    /// know by which address the nodes reach a machine that listens on all of its interfaces.
     pub fn describe(&self) -> String {
         let addresses: String =
             self.addresses().iter().map(|address| format!("  \"{address}\"\n")).collect();
@@ -229,9 +236,17 @@ impl Relay {
             1 => "one node".to_string(),
             nodes => format!("{nodes} nodes"),
         };
+        let shown = named(&addresses);
+        let hint = match shown == addresses {
+            true => "",
+            false => {
+                "Write the address at which the nodes reach this machine for PUBLIC-ADDRESS, or \
+                 /dns4/NAME for /ip4/PUBLIC-ADDRESS.\n"
+            }
+        };
         format!(
             "relay for {nodes}; addresses of nodes without a public one, for the topology:\n\
-             {addresses}"
+             {shown}{hint}"
         )
     }
 
@@ -370,5 +385,22 @@ fn reason(status: relay::StatusCode) -> String {
             "there are as many links as `links` of the relay's file allows".into()
         }
         other => format!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::named;
+
+    #[test]
+    fn an_address_of_all_interfaces_is_not_shown_as_one_to_dial() {
+        for (listens, shown) in [
+            ("/ip4/0.0.0.0/tcp/4100/p2p/P", "/ip4/PUBLIC-ADDRESS/tcp/4100/p2p/P"),
+            ("/ip6/::/udp/4100/quic-v1", "/ip6/PUBLIC-ADDRESS/udp/4100/quic-v1"),
+            ("/ip4/203.0.113.7/tcp/4100", "/ip4/203.0.113.7/tcp/4100"),
+            ("/ip6/::1/tcp/4100", "/ip6/::1/tcp/4100"),
+        ] {
+            assert_eq!(named(listens), shown);
+        }
     }
 }
