@@ -22,6 +22,7 @@
 //! | `draft` | an experiment drafted from such a description |
 //! | `preprocessing` | what missing values become, by sums over all nodes |
 //! | `scale` | [`Moments`] and [`Scale`]: zero mean and unit deviation; rows stay on their node |
+//! | `twofold` | sums with twice the digits of `f64` |
 //! | `synthetic` | `Synthetic`: random rows, each node's with an optimum of its own |
 //! | `error` | [`DataError`]: what can be wrong |
 //! | `write` | [`write_csv`]: a dataset as a file that [`load`] reads back to the bit |
@@ -72,6 +73,7 @@ mod scale;
 mod schema;
 mod split;
 mod synthetic;
+mod twofold;
 #[cfg(any(feature = "arrow", feature = "parquet"))]
 mod typed;
 mod write;

@@ -212,12 +212,10 @@ pub(crate) fn agree(
     let mut moments = moments.cloned();
     for (at, (feature, sums)) in gaps.iter().enumerate() {
         let (count, sum) =
-            moments.as_ref().map_or((0, 0.0), |all| (all.count as u64, all.sums[*feature]));
+            moments.as_ref().map_or((0, 0.0), |all| (all.count as u64, all.sum(*feature)));
         let fill = sums.fill(count, sum).ok_or(at)?;
         if let Some(moments) = &mut moments {
-            let (missing, fill) = (sums.missing as f64, f64::from(fill));
-            moments.sums[*feature] += missing * fill;
-            moments.squares[*feature] += missing * fill * fill;
+            moments.fill(*feature, sums.missing as f64, fill);
         }
         fills.push(fill);
     }

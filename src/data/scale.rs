@@ -3,14 +3,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{DataError, dataset::Dataset};
+use super::{DataError, dataset::Dataset, twofold::Twofold};
 use crate::config::ConfigError;
 
-/// Variance below this share of the mean square counts as a constant feature. It is four digits
-/// above the rounding that the sum of a million equal `f64` can leave, and no larger than the steps
-/// of `f32` features (relative steps of 6e-8, squared, are 4e-15, but such a feature has no
-/// information).
-const CONSTANT: f64 = 1e-12;
+/// The share of the mean square down to which the variance is the plain difference of `f64`. Three
+/// of their sixteen digits may cancel; where more would, all digits are computed.
+const PLAIN: f64 = 1e-3;
 
 /// The maximum number of rows: up to 2^53 whole numbers are exact in `f64`.
 const MOST_ROWS: f64 = 9_007_199_254_740_992.0;
@@ -19,21 +17,23 @@ const MOST_ROWS: f64 = 9_007_199_254_740_992.0;
 /// are far from the end of `f64`, so no node's record can make the sums of all nodes overflow.
 const LARGEST: f64 = f32::MAX as f64 * f32::MAX as f64 * (1.0 + 1e-6);
 
-/// Count, sums and sums of squares of each feature, in `f64`, added in the order of rows.
+/// Count, sums and sums of squares of each feature, with twice the digits of `f64`: so the order of
+/// rows and their division among nodes hardly ever change a bit of what follows from them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moments {
     /// The number of rows.
     pub(crate) count: f64,
     /// The sum of each feature.
-    pub(crate) sums: Vec<f64>,
+    sums: Vec<Twofold>,
     /// The sum of the squares of each feature.
-    pub(crate) squares: Vec<f64>,
+    squares: Vec<Twofold>,
 }
 
 impl Moments {
     /// The moments of no rows.
     pub fn empty(inputs: usize) -> Moments {
-        Moments { count: 0.0, sums: vec![0.0; inputs], squares: vec![0.0; inputs] }
+        let zeros = vec![Twofold::default(); inputs];
+        Moments { count: 0.0, sums: zeros.clone(), squares: zeros }
     }
 
     /// The moments of a dataset's rows.
@@ -43,8 +43,9 @@ impl Moments {
             moments.count += 1.0;
             for ((&x, sum), square) in row.iter().zip(&mut moments.sums).zip(&mut moments.squares) {
                 let x = f64::from(x);
-                *sum += x;
-                *square += x * x;
+                *sum = sum.plus(x);
+                // The square of an f32 is exact.
+                *square = square.plus(x * x);
             }
         }
         moments
@@ -58,11 +59,39 @@ impl Moments {
         assert_eq!(self.inputs(), other.inputs(), "moments of different features");
         self.count = (self.count + other.count).min(MOST_ROWS);
         for (sum, other) in self.sums.iter_mut().zip(&other.sums) {
-            *sum += other;
+            *sum = sum.plus_all(*other);
         }
         for (square, other) in self.squares.iter_mut().zip(&other.squares) {
-            *square += other;
+            *square = square.plus_all(*other);
         }
+    }
+
+    /// The sum of a feature.
+    pub(crate) fn sum(&self, feature: usize) -> f64 {
+        self.sums[feature].value()
+    }
+
+    /// Puts a number in the place of this many zeros of a feature.
+    pub(crate) fn fill(&mut self, feature: usize, zeros: f64, fill: f32) {
+        let fill = f64::from(fill);
+        let add = |number: &mut Twofold, value: f64| {
+            *number = number.plus_all(Twofold::default().plus(value).times(zeros));
+        };
+        add(&mut self.sums[feature], fill);
+        add(&mut self.squares[feature], fill * fill);
+    }
+
+    /// The mean of a feature, and its variance: the mean squared distance from the mean, divided by
+    /// the count, not by one less.
+    fn spread(&self, feature: usize) -> (f64, f64) {
+        let (count, sum, square) = (self.count, self.sums[feature], self.squares[feature]);
+        let (mean, mean_square) = (sum.value() / count, square.value() / count);
+        let plain = mean_square - mean * mean;
+        if plain > PLAIN * mean_square {
+            return (mean, plain);
+        }
+        let scaled = square.times(count).plus_all(-sum.squared());
+        (mean, scaled.value() / count / count)
     }
 
     /// The number of features.
@@ -70,10 +99,16 @@ impl Moments {
         self.sums.len()
     }
 
-    /// Count, sums, squares as little-endian `f64`.
+    /// The length of [`Moments::to_bytes`].
+    pub(crate) fn byte_len(inputs: usize) -> usize {
+        inputs.saturating_mul(32).saturating_add(8)
+    }
+
+    /// Count, sums, squares as little-endian `f64`: a sum has two of them.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let numbers = std::iter::once(&self.count).chain(&self.sums).chain(&self.squares);
-        numbers.flat_map(|number| number.to_le_bytes()).collect()
+        let sums = self.sums.iter().chain(&self.squares).flat_map(|sum| sum.parts());
+        let numbers = std::iter::once(self.count).chain(sums);
+        numbers.flat_map(f64::to_le_bytes).collect()
     }
 
     /// Decodes the bytes of [`Moments::to_bytes`] for this many features.
@@ -86,39 +121,52 @@ impl Moments {
             let (place, value) = (format!("moments, {place}"), Some(value.to_string()));
             Err(DataError::Format { place, value, problem: problem.into() })
         };
-        let (words, rest) = bytes.as_chunks::<8>();
-        if !rest.is_empty()
-            || Some(words.len()) != inputs.checked_mul(2).and_then(|n| n.checked_add(1))
-        {
+        if bytes.len() != Moments::byte_len(inputs) {
             let problem = format!(
                 "{} bytes, but count, sums and squares of {inputs} features are needed",
                 bytes.len()
             );
             return Err(DataError::format("moments", problem));
         }
-        let count = f64::from_le_bytes(words[0]);
+        let (words, _) = bytes.as_chunks::<8>();
+        let numbers: Vec<f64> = words.iter().map(|word| f64::from_le_bytes(*word)).collect();
+        let count = numbers[0];
         if !(1.0..=MOST_ROWS).contains(&count) || count.fract() != 0.0 {
             return fail("count", count, "a whole number from 1 is needed");
         }
-        let numbers: Vec<f64> = words[1..].iter().map(|word| f64::from_le_bytes(*word)).collect();
-        let (sums, squares) = numbers.split_at(inputs);
-        for (i, (&sum, &square)) in sums.iter().zip(squares).enumerate() {
+        let (pairs, _) = numbers[1..].as_chunks::<2>();
+        let (mut sums, mut squares) = (Vec::with_capacity(inputs), Vec::with_capacity(inputs));
+        for (i, (sum, square)) in pairs.iter().zip(&pairs[inputs..]).enumerate() {
             let feature = format!("feature {i}");
-            if !sum.is_finite() || !square.is_finite() || square < 0.0 {
-                return fail(&feature, sum, "finite sums and nonnegative squares are needed");
+            let parts = |[high, low]: [f64; 2]| Twofold::of_parts(high, low);
+            let (Some(whole), Some(whole_square)) = (parts(*sum), parts(*square)) else {
+                return fail(&feature, sum[0], "finite sums are needed");
+            };
+            let (sum, square) = (whole.value(), whole_square.value());
+            if square < 0.0 {
+                return fail(&feature, square, "nonnegative squares are needed");
             }
             if square > count * LARGEST {
                 let problem = "larger than the squares of this many f32 features can be";
                 return fail(&format!("{feature}, sum of squares"), square, problem);
             }
             // The Cauchy-Schwarz inequality, with room for rounding.
-            let bound = count * square;
-            if sum * sum > bound * (1.0 + 1e-6) {
+            if sum * sum > count * square * (1.0 + 1e-6) {
                 return fail(&feature, sum, "the sum is larger than its squares allow");
             }
+            sums.push(whole);
+            squares.push(whole_square);
         }
-        Ok(Moments { count, sums: sums.to_vec(), squares: squares.to_vec() })
+        Ok(Moments { count, sums, squares })
     }
+}
+
+/// Half the distance between neighbouring `f32` near a number: the most by which a cell near it is
+/// rounded.
+fn rounding(near: f64) -> f64 {
+    let near = (near.abs() as f32).clamp(f32::MIN_POSITIVE, f32::MAX);
+    let power = f32::from_bits(near.to_bits() & 0x7f80_0000);
+    f64::from(power) * f64::from(f32::EPSILON) / 2.0
 }
 
 /// The mean to subtract from each feature, and the deviation by which it is then divided.
@@ -132,18 +180,17 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// The scale with mean and deviation (square root of the mean squared distance from the mean,
-    /// divided by the count, not by one less). A constant feature is divided by 1.
+    /// The scale with mean and deviation. A feature that varies by less than the rounding of its
+    /// cells is constant: it is divided by 1.
     pub fn from_moments(moments: &Moments) -> Scale {
-        let of = |(&sum, &square): (&f64, &f64)| {
-            let mean = sum / moments.count;
-            let mean_square = square / moments.count;
-            let variance = mean_square - mean * mean;
+        let of = |feature| {
+            let (mean, variance) = moments.spread(feature);
+            let deviation = libm::sqrt(variance);
             // Not the reverse comparison: NaN, of no rows, must also divide by 1.
-            let varies = variance > CONSTANT * mean_square;
-            (mean, if varies { libm::sqrt(variance) } else { 1.0 })
+            let varies = deviation >= rounding(mean);
+            (mean, if varies { deviation } else { 1.0 })
         };
-        let (mean, deviation) = moments.sums.iter().zip(&moments.squares).map(of).unzip();
+        let (mean, deviation) = (0..moments.inputs()).map(of).unzip();
         Scale { mean, deviation }
     }
 
@@ -222,13 +269,48 @@ mod tests {
         assert_eq!(Scale::from_moments(&Moments::empty(1)).deviation, [1.0]);
     }
 
+    /// The values of numpy: `numpy.float32(column).astype(float)`, its `mean()` and `std()`.
+    #[test]
+    fn a_deviation_far_below_the_mean_is_found() {
+        let columns = |row: usize| {
+            [
+                1_700_000_000.0 + 13.0 * row as f64,
+                1e6 + 0.0625 * (row % 3) as f64,
+                16_777_216.0 + 2.0 * (row % 2) as f64,
+                1_700_000_000.0,
+            ]
+        };
+        let table = Array2::from_shape_fn((400, 4), |(row, column)| columns(row)[column] as f32);
+        let expected = [
+            (1_700_002_593.28, 1_501.328_145_876_177_4),
+            (1_000_000.062_343_75, 0.051_062_681_685_723_29),
+            (16_777_217.0, 1.0),
+            (1_700_000_000.0, 1.0),
+        ];
+        let whole = Scale::from_moments(&Moments::of(&data(table.clone())));
+        for (column, (mean, deviation)) in expected.into_iter().enumerate() {
+            assert!((whole.mean[column] / mean - 1.0).abs() < 1e-15, "{column}: {whole:?}");
+            let error = (whole.deviation[column] / deviation - 1.0).abs();
+            assert!(error < 1e-14, "{column}: {whole:?}");
+        }
+        // The same bits from any division among nodes, in any order of rows.
+        for nodes in [2, 3, 7] {
+            let mut pooled = Moments::empty(4);
+            for node in 0..nodes {
+                let rows: Vec<usize> = (0..400).rev().filter(|row| row % nodes == node).collect();
+                pooled.merge(&Moments::of(&data(table.clone()).select(&rows)));
+            }
+            assert_eq!(Scale::from_moments(&pooled), whole, "{nodes} nodes");
+        }
+    }
+
     #[test]
     fn bytes_of_a_peer_are_checked() {
         let moments = Moments::of(&data(array![[1.0, 2.0], [3.0, -4.0]]));
         let bytes = moments.to_bytes();
         assert_eq!(
             (bytes.len(), Moments::from_bytes(&bytes, 2).unwrap()),
-            (8 * (1 + 2 * 2), moments.clone())
+            (8 * (1 + 2 * 2 * 2), moments.clone())
         );
         assert!(Moments::from_bytes(&bytes, 3).is_err());
         assert!(Moments::from_bytes(&bytes, usize::MAX).is_err());
@@ -241,11 +323,15 @@ mod tests {
         spoil(&|m| m.count = 0.0);
         spoil(&|m| m.count = 1.5);
         spoil(&|m| m.count = f64::NAN);
-        spoil(&|m| m.sums[1] = f64::INFINITY);
-        spoil(&|m| m.sums[1] = 1e9);
-        spoil(&|m| m.squares[0] = -1.0);
-        spoil(&|m| m.squares[0] = f64::NAN);
-        spoil(&|m| m.squares[0] = 1e300);
+        let number = |value| Twofold::default().plus(value);
+        spoil(&|m| m.sums[1] = number(f64::INFINITY));
+        spoil(&|m| m.sums[1] = number(1e9));
+        spoil(&|m| m.squares[0] = number(-1.0));
+        spoil(&|m| m.squares[0] = number(f64::NAN));
+        spoil(&|m| m.squares[0] = number(1e300));
+        let mut spoilt = bytes.clone();
+        spoilt[16..24].copy_from_slice(&1.0f64.to_le_bytes());
+        Moments::from_bytes(&spoilt, 2).unwrap_err();
         // The largest sums that rows of f32 can make are accepted, and two of them do not overflow.
         let row = [f32::MAX; 2];
         let mut largest = Moments::of(&data(array![row, row]));

@@ -85,8 +85,7 @@ impl Opening {
 
     /// The maximum length of [`Opening::to_bytes`] with these sums.
     pub(crate) fn byte_len(sums: &Sums) -> usize {
-        let moments =
-            if sums.moments { sums.inputs.saturating_mul(16).saturating_add(8) } else { 0 };
+        let moments = if sums.moments { Moments::byte_len(sums.inputs) } else { 0 };
         let gaps: usize = sums.gaps.iter().map(|(_, missing)| GapSums::byte_len(*missing)).sum();
         moments.saturating_add(8).saturating_add(gaps)
     }
