@@ -196,6 +196,20 @@ impl Column {
         }
     }
 
+    /// The features of a cell without a value; `None` where it is refused, or where all nodes
+    /// decide.
+    fn of_missing(&self) -> Vec<Option<f32>> {
+        let width = self.width().unwrap_or(0);
+        let others = self.values.as_ref().map_or(0, Vec::len);
+        let place = match self.missing {
+            Missing::Value(value) => return vec![Some(value as f32); width],
+            Missing::Category => others + usize::from(self.other),
+            Missing::Other => others,
+            Missing::Refuse | Missing::Mean | Missing::Median => return vec![None; width],
+        };
+        (0..width).map(|at| Some(if at == place { 1.0 } else { 0.0 })).collect()
+    }
+
     /// Its place in messages.
     pub(super) fn place(&self) -> String {
         format!("data.schema[{}]", excerpt(&self.name))
@@ -307,6 +321,12 @@ impl Schema {
     /// The names of the features, in the order of the model's inputs.
     pub(crate) fn features(&self) -> Vec<String> {
         self.used().flat_map(Column::features).collect()
+    }
+
+    /// What each feature is in a row whose column has no value; `None` where such a row is refused,
+    /// or where all nodes decide (see [`Schema::filled`]).
+    pub fn of_missing(&self) -> Vec<Option<f32>> {
+        self.used().flat_map(Column::of_missing).collect()
     }
 
     /// The features whose missing values become what the values of all nodes decide: their

@@ -110,7 +110,7 @@ impl Matrix {
         Matrix(rows, columns, numbers)
     }
 
-    /// `TensorProto`: dims = 1, data_type = 2 (1: f32, 11: f64), raw_data = 9.
+    /// `TensorProto`: dims = 1, data_type = 2 (1: f32, 7: i64, 11: f64), raw_data = 9.
     fn read(tensor: &Message<'_>) -> Matrix {
         let dims: Vec<usize> =
             tensor.numbers(1).into_iter().map(|extent| extent as usize).collect();
@@ -122,6 +122,7 @@ impl Matrix {
         let [raw] = tensor.all(9).map(Value::bytes).collect::<Vec<_>>().try_into().unwrap();
         let numbers: Vec<f64> = match tensor.number(2) {
             1 => raw.as_chunks().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect(),
+            7 => raw.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b) as f64).collect(),
             11 => raw.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect(),
             kind => panic!("data type {kind}"),
         };
@@ -140,6 +141,18 @@ fn compute(operator: &str, inputs: &[&Matrix], attributes: &BTreeMap<String, u64
             11 => a.clone(),
             kind => panic!("data type {kind}"),
         },
+        ("IsNaN", []) => Matrix::of(rows, columns, |r, c| f64::from(u8::from(a.at(r, c).is_nan()))),
+        ("Where", [b, d]) => {
+            Matrix::of(
+                rows,
+                columns,
+                |r, c| if a.at(r, c) == 1.0 { b.at(0, c) } else { d.at(r, c) },
+            )
+        }
+        ("ReduceSum", [b]) => {
+            assert_eq!((&b.2[..], attributes["keepdims"]), (&[1.0][..], 0));
+            Matrix::of(rows, 1, |r, _| (0..columns).map(|c| a.at(r, c)).sum())
+        }
         ("Sub", [b]) => Matrix::of(rows, columns, |r, c| a.at(r, c) - b.at(0, c)),
         ("Div", [b]) => Matrix::of(rows, columns, |r, c| a.at(r, c) / b.at(0, c)),
         ("Gemm", [b, bias @ ..]) => Matrix::of(rows, b.1, |r, c| {
@@ -343,6 +356,59 @@ fn graphs_of_numbers_predict_what_the_command_predicts() {
 }
 
 #[test]
+fn cells_without_a_value_are_filled_in_the_graph_as_by_the_command() {
+    let folder = folder();
+    let path = folder.path();
+    let cell = |row: usize, every: usize, text: String| {
+        if row.is_multiple_of(every) { String::new() } else { text }
+    };
+    let numbers = |row: usize| [((row * 7) % 23) as f64 - 4.0, ((row * 5) % 17) as f64 * 100.0];
+    let mut text = "age,dose,ward,state\n".to_string();
+    for row in 0..90 {
+        let [age, dose] = numbers(row);
+        let (age, dose) = (cell(row, 5, age.to_string()), cell(row, 7, dose.to_string()));
+        let ward = cell(row, 6, ["north", "south"][row % 2].into());
+        let state = if (row * 7) % 23 + row % 3 > 12 { "ill" } else { "well" };
+        text += &format!("{age},{dose},{ward},{state}\n");
+    }
+    fs::write(path.join("rows.csv"), text).unwrap();
+    let schema = r#"data.schema=[{name="age",kind="number",missing="mean"},
+        {name="dose",kind="number",missing="median"},
+        {name="ward",kind="category",values=["north","south"],missing="category"}]"#;
+    let settings = ["data.source=rows.csv", "data.target=state", schema, "model.kind=softmax"];
+    simulate(path, "run", &settings);
+    let words = "features [rows, 5] -> label [rows], probabilities [rows, 2]";
+    let exported = export(path, "run", words);
+    let features = Matrix::of(90, 5, |row, column| match column {
+        0 if row.is_multiple_of(5) => f64::NAN,
+        1 if row.is_multiple_of(7) => f64::NAN,
+        0 | 1 => numbers(row)[column],
+        _ if row.is_multiple_of(6) => f64::NAN,
+        4 => 0.0,
+        _ => f64::from(u8::from(row % 2 == column - 2)),
+    });
+    let values = exported.run(features.clone());
+    for (row, line) in predicted(path, "run", "rows.csv").iter().enumerate() {
+        for class in 0..2 {
+            let (found, share) =
+                (values["probabilities"].at(row, class), line[1 + class].parse::<f64>().unwrap());
+            assert!((found - share).abs() < 1e-5, "row {row}: {found}, not {share}");
+        }
+        let class = values["label"].2[row] as usize;
+        assert_eq!(["ill", "well"][class], line[0], "row {row}");
+    }
+    // Without fills a cell without a value is refused by the command; the graph says so, too.
+    let plain = ["data.source=breast-cancer", "model.kind=softmax"];
+    simulate(path, "plain", &plain);
+    let words = "features [rows, 30] -> label [rows], probabilities [rows, 2]";
+    let values = export(path, "plain", words)
+        .run(Matrix::of(2, 30, |row, column| if (row, column) == (1, 7) { f64::NAN } else { 1.0 }));
+    assert!(values["label"].2[0] >= 0.0 && values["probabilities"].at(0, 0) >= 0.0);
+    assert_eq!(values["label"].2[1], -1.0);
+    assert!(values["probabilities"].at(1, 0).is_nan());
+}
+
+#[test]
 fn what_cannot_be_exported_is_refused() {
     let folder = folder();
     let path = folder.path();
@@ -362,7 +428,7 @@ fn what_cannot_be_exported_is_refused() {
         "error: no/model.onnx: cannot be written",
     );
     let model = "run/model-mean.safetensors";
-    refused(&[model, "--format", "onnx", "--out", model], "is the model itself");
+    refused(&[model, "--format", "onnx", "--out", model], "is read by this command");
     fs::write(path.join("other.safetensors"), [2, 0, 0, 0, 0, 0, 0, 0, b'{', b'}']).unwrap();
     refused(&["other.safetensors", "--format", "onnx"], "not a model of this program");
 }

@@ -94,3 +94,26 @@ def test_numbers_are_those_of_the_command(tmp_path: Path, model: list[str]) -> N
     np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-5)
     # Of another row there is another value.
     assert np.ptp(values) > 0.1
+
+
+def test_missing_cells_become_what_the_command_makes_of_them(tmp_path: Path) -> None:
+    cells = [[*row] for row in rows()]
+    for line in range(0, 300, 7):
+        cells[line][0] = math.nan
+    for line in range(0, 300, 11):
+        cells[line][1] = math.nan
+    with (tmp_path / "rows.csv").open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["height", "dose", "state"])
+        for line, (height, dose) in enumerate(cells):
+            state = "high" if rows()[line][0] > 1040 else "low"
+            shown = ["" if math.isnan(cell) else cell for cell in (height, dose)]
+            out.writerow([*shown, state])
+    columns = (
+        '{name="height",kind="number",missing="mean"},{name="dose",kind="number",missing="median"}'
+    )
+    session, lines = exported(tmp_path, "data.target=state", f"data.schema=[{columns}]")
+    label, probabilities = session.run(None, {"features": np.array(cells, np.float32)})
+    expected = np.array([[float(p) for p in line[2:]] for line in lines])
+    np.testing.assert_allclose(probabilities, expected, rtol=0, atol=1e-5)
+    assert [["high", "low"][one] for one in label] == [line[1] for line in lines]

@@ -1,7 +1,7 @@
 //! A graph under construction: operators in the order in which they run.
 
 use crate::proto::{
-    AttributeProto, DOUBLE, Dimension, FLOAT, GraphProto, INT, NodeProto, TensorProto,
+    AttributeProto, DOUBLE, Dimension, FLOAT, GraphProto, INT, INT64, NodeProto, TensorProto,
     TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
 };
 
@@ -43,6 +43,12 @@ impl Graph {
     pub fn doubles(&mut self, name: &str, values: &[f64]) {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.constant(name, &[values.len()], DOUBLE, bytes);
+    }
+
+    /// Adds a constant vector of whole numbers.
+    pub fn wholes(&mut self, name: &str, values: &[i64]) {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.constant(name, &[values.len()], INT64, bytes);
     }
 
     fn constant(&mut self, name: &str, shape: &[usize], data_type: i32, bytes: Vec<u8>) {

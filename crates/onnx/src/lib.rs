@@ -2,16 +2,19 @@
 //! intermediate representation, operators of set 17.
 //!
 //! ```text
-//! features [rows, inputs], f32: numbers as they are in the data
+//! features [rows, inputs], f32: numbers as they are in the data, NaN where there is none
+//!   -> IsNaN, Where                                           if the schema accepts missing values
 //!   -> Cast to f64, Sub mean, Div deviation, Cast to f32      if the model has a scale
 //!   -> Gemm, Relu, Gemm, ...                                  one Gemm a layer
 //!   -> Softmax -> probabilities [rows, classes], f32
-//!              -> ArgMax -> label [rows], i64                 of classes
+//!              -> ArgMax -> label [rows], i64                 of classes; -1 without probabilities
 //!   -> values [rows, outputs], f32                            of numbers
 //! ```
 //!
-//! The scale is applied in `f64` as in training, so that the layers get the same bits. The metadata
-//! has the texts of the model file: `gradvine.kind`, `gradvine.task`, `gradvine.classes`,
+//! A NaN is a cell without a value: it becomes what the schema and the nodes of the run have decided.
+//! Where the schema refuses such a cell, the row's probabilities or values are NaN, and its label is
+//! -1. The scale is applied in `f64` as in training, so that the layers get the same bits. The
+//! metadata has the texts of the model file: `gradvine.kind`, `gradvine.task`, `gradvine.classes`,
 //! `gradvine.columns` and `gradvine.targets` (JSON arrays), and `gradvine.version` and
 //! `gradvine.digest`.
 //! The format: <https://github.com/onnx/onnx/blob/main/docs/IR.md>.
@@ -25,7 +28,7 @@ use std::path::{Path, PathBuf};
 
 use gradvine::{
     config::ConfigError,
-    data::{Task, write_atomically},
+    data::{Task, check_output, write_atomically},
     digest,
     learn::SavedModel,
 };
@@ -57,10 +60,7 @@ pub fn convert(model: &Path, out: Option<&Path>) -> Result<(PathBuf, String), Co
     let saved = SavedModel::read(model)?;
     let out = out.map_or_else(|| model.with_extension("onnx"), Path::to_path_buf);
     let bytes = export(&saved).map_err(|error| error.within(model.display()))?;
-    if out == model {
-        let problem = "is the model itself: name another file";
-        return Err(ConfigError::new("--out", out.display(), problem));
-    }
+    check_output("--out", &out, &[model.to_path_buf()])?;
     write_atomically(&out, &[&bytes])?;
     let shape = saved.model.shape();
     let outputs = match saved.model.task() {
@@ -81,15 +81,24 @@ pub fn export(saved: &SavedModel) -> Result<Vec<u8>, ConfigError> {
     let shape = saved.model.shape();
     let mut graph = Graph::default();
     graph.input(FEATURES, FLOAT, shape.inputs, &about_features(saved));
-    let scaled = scale(&mut graph, saved);
+    let filled = fill(&mut graph, saved);
+    let scaled = scale(&mut graph, saved, filled);
     match saved.model.task() {
         Task::Classification => {
             let scores = layers(&mut graph, saved, scaled, "scores")?;
             graph.apply("Softmax", &[&scores], "probabilities", &[("axis", 1)]);
             // Of equal probabilities the first class counts.
             let first = [("axis", 1), ("keepdims", 0), ("select_last_index", 0)];
-            graph.apply("ArgMax", &["probabilities"], "label", &first);
-            graph.output("label", INT64, None, "The position of the most probable class.");
+            graph.apply("ArgMax", &["probabilities"], "class", &first);
+            // ArgMax is 0 where all are NaN; their sum is NaN, too.
+            graph.wholes("axes", &[1]);
+            graph.wholes("none", &[-1]);
+            graph.apply("ReduceSum", &["probabilities", "axes"], "total", &[("keepdims", 0)]);
+            let unknown = graph.apply("IsNaN", &["total"], "unknown", &[]);
+            graph.apply("Where", &[&unknown, "none", "class"], "label", &[]);
+            let about = "The position of the most probable class; -1 if a value is missing that the \
+                         model needs.";
+            graph.output("label", INT64, None, about);
             let about = "The probability of each class.";
             graph.output("probabilities", FLOAT, Some(shape.outputs), about);
         }
@@ -117,12 +126,26 @@ pub fn export(saved: &SavedModel) -> Result<Vec<u8>, ConfigError> {
     Ok(model.encode_to_vec())
 }
 
+/// Puts what the schema says in the place of NaN; returns the name of the result.
+fn fill(graph: &mut Graph, saved: &SavedModel) -> String {
+    let fills = &saved.preprocessing.fills;
+    let schema = saved.schema.as_ref().map(|schema| schema.filled(fills).of_missing());
+    let fills = schema.unwrap_or_default();
+    if fills.iter().all(Option::is_none) {
+        return FEATURES.into();
+    }
+    let fills: Vec<f32> = fills.into_iter().map(|fill| fill.unwrap_or(f32::NAN)).collect();
+    graph.floats("fills", &[fills.len()], &fills);
+    let missing = graph.apply("IsNaN", &[FEATURES], "features.missing", &[]);
+    graph.apply("Where", &[&missing, "fills", FEATURES], "features.filled", &[])
+}
+
 /// Scales the features; returns the name of the result.
-fn scale(graph: &mut Graph, saved: &SavedModel) -> String {
-    let Some(scale) = &saved.preprocessing.scale else { return FEATURES.into() };
+fn scale(graph: &mut Graph, saved: &SavedModel, features: String) -> String {
+    let Some(scale) = &saved.preprocessing.scale else { return features };
     graph.doubles("mean", &scale.mean);
     graph.doubles("deviation", &scale.deviation);
-    let wide = graph.apply("Cast", &[FEATURES], "features.f64", &[("to", DOUBLE.into())]);
+    let wide = graph.apply("Cast", &[&features], "features.f64", &[("to", DOUBLE.into())]);
     let centred = graph.apply("Sub", &[&wide, "mean"], "features.centred", &[]);
     let scaled = graph.apply("Div", &[&centred, "deviation"], "features.scaled", &[]);
     graph.apply("Cast", &[&scaled], "features.f32", &[("to", FLOAT.into())])
@@ -168,7 +191,8 @@ fn layers(
 fn about_features(saved: &SavedModel) -> String {
     match &saved.columns {
         Some(columns) if saved.schema.is_some() => format!(
-            "The features {}, which gradvine.schema makes of the columns of a file.",
+            "The features {}, which gradvine.schema makes of the columns of a file; NaN where a \
+             cell has no value.",
             columns.features.join(", ")
         ),
         Some(columns) => format!("The columns {}.", columns.features.join(", ")),
