@@ -1,5 +1,5 @@
 //! GraphML (Brandes et al. 2002), as Gephi, yEd and NetworkX write it: nodes, edges and `data`
-//! under declared keys.
+//! under declared keys. A key's `<default>` counts for what has no `data` under this key.
 //!
 //! Document type declarations are refused and only the five predefined entities and character
 //! references are resolved: nothing is fetched and nothing expands. Nested graphs, hyperedges and
@@ -25,21 +25,42 @@ const MAX_DEPTH: usize = 64;
 const MAX_DATA: usize = 1 << 16;
 /// The maximum number of attributes of one element: each is compared with all before it.
 const MAX_ATTRIBUTES: usize = 256;
+/// The maximum number of keys with a default: each is looked at for each node and each edge.
+const MAX_DEFAULTS: usize = 256;
 
-/// The subject of the current element.
+/// The subject of an open element.
 enum Subject {
     Graph,
     Node(u32),
     Edge(DraftLink),
+    /// The declaration of this key.
+    Key(String),
     Other,
+}
+
+/// An open element.
+struct Open {
+    subject: Subject,
+    /// The keys under which it has had data.
+    given: Vec<String>,
+}
+
+/// A declared key.
+struct Key {
+    /// The name of the attribute.
+    name: String,
+    /// The elements that have it: `graph`, `node`, `edge` or `all`.
+    domain: String,
+    /// What counts for those without data, and its line.
+    default: Option<(String, u32)>,
 }
 
 struct State {
     collector: Collector,
-    /// Key ids to attribute names.
-    keys: BTreeMap<String, String>,
-    open: Vec<Subject>,
-    /// The attribute of the open `data` element, and its text so far.
+    /// By their ids.
+    keys: BTreeMap<String, Key>,
+    open: Vec<Open>,
+    /// The key of the open `data` element, empty for a `default`, and its text so far.
     data: Option<(String, String)>,
     graphs: usize,
 }
@@ -133,9 +154,14 @@ impl State {
             }
             "key" => {
                 let id = need("id")?.to_string();
-                let name = find("attr.name").map_or_else(|| id.clone(), str::to_string);
-                self.keys.insert(id, name);
-                Subject::Other
+                if self.graphs > 0 {
+                    let problem = format!("the key {id:?} is declared after the graph: move it up");
+                    return Err(TopologyError::syntax(line, problem));
+                }
+                let name = find("attr.name").unwrap_or(&id).to_string();
+                let domain = find("for").unwrap_or("all").to_string();
+                self.keys.insert(id.clone(), Key { name, domain, default: None });
+                Subject::Key(id)
             }
             "node" => Subject::Node(self.collector.node(need("id")?)?),
             "edge" => {
@@ -148,14 +174,16 @@ impl State {
                 return Err(TopologyError::syntax(line, problem));
             }
             "data" => {
-                let key = need("key")?;
-                let name = self.keys.get(key).cloned().unwrap_or_else(|| key.to_string());
-                self.data = Some((name, String::new()));
+                self.data = Some((need("key")?.to_string(), String::new()));
+                Subject::Other
+            }
+            "default" if self.data.is_none() => {
+                self.data = Some((String::new(), String::new()));
                 Subject::Other
             }
             _ => Subject::Other,
         };
-        self.open.push(subject);
+        self.open.push(Open { subject, given: Vec::new() });
         Ok(())
     }
 
@@ -183,22 +211,71 @@ impl State {
     }
 
     fn end(&mut self, line: u32) -> Result<(), TopologyError> {
-        match self.open.pop() {
-            Some(Subject::Edge(link)) => self.collector.link(link)?,
-            Some(Subject::Other) => {
-                // A `data` element, or one inside it: the first to close takes the text.
-                let Some((key, value)) = self.data.take() else { return Ok(()) };
-                let value = value.trim();
-                match self.open.last_mut() {
-                    Some(Subject::Graph) => self.collector.graph_attribute(&key, value, line)?,
-                    Some(Subject::Node(node)) => self.collector.node_attribute(*node, &key, value),
-                    Some(Subject::Edge(link)) => link.attribute(&key, value, line)?,
-                    Some(Subject::Other) | None => {}
+        let Some(Open { subject, given }) = self.open.pop() else { return Ok(()) };
+        match subject {
+            Subject::Graph => {
+                for (key, value, line) in self.defaults("graph", &given) {
+                    self.collector.graph_attribute(&key, &value, line)?;
                 }
             }
-            Some(Subject::Graph | Subject::Node(_)) | None => {}
+            Subject::Node(node) => {
+                for (key, value, _) in self.defaults("node", &given) {
+                    self.collector.node_attribute(node, &key, &value);
+                }
+            }
+            Subject::Edge(mut link) => {
+                for (key, value, line) in self.defaults("edge", &given) {
+                    link.attribute(&key, &value, line)?;
+                }
+                self.collector.link(link)?;
+            }
+            Subject::Key(_) => {}
+            // A `data` element, or one inside it: the first to close takes the text.
+            Subject::Other => {
+                if let Some((key, value)) = self.data.take() {
+                    self.has_data(key, value.trim(), line)?;
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Gives data to the element that is open.
+    fn has_data(&mut self, id: String, value: &str, line: u32) -> Result<(), TopologyError> {
+        let Some(Open { subject, given }) = self.open.last_mut() else { return Ok(()) };
+        let key = self.keys.get(&id).map_or(id.as_str(), |key| &key.name);
+        match subject {
+            Subject::Graph => self.collector.graph_attribute(key, value, line)?,
+            Subject::Node(node) => self.collector.node_attribute(*node, key, value),
+            Subject::Edge(link) => link.attribute(key, value, line)?,
+            Subject::Key(key) => {
+                let known = self.keys.values().filter(|key| key.default.is_some()).count();
+                if known == MAX_DEFAULTS {
+                    let problem = format!("more than {MAX_DEFAULTS} keys have a default");
+                    return Err(TopologyError::syntax(line, problem));
+                }
+                // Editors write empty defaults for every key.
+                if let Some(key) = self.keys.get_mut(key).filter(|_| !value.is_empty()) {
+                    key.default = Some((value.to_string(), line));
+                }
+            }
+            Subject::Other => {}
+        }
+        given.push(id);
+        Ok(())
+    }
+
+    /// The attributes of an element without data under some keys: names, values and lines of the
+    /// defaults.
+    fn defaults(&self, domain: &str, given: &[String]) -> Vec<(String, String, u32)> {
+        let counts = |(id, key): &(&String, &Key)| {
+            (key.domain == domain || key.domain == "all") && !given.contains(id)
+        };
+        let default = |(_, key): (&String, &Key)| {
+            let (value, line) = key.default.as_ref()?;
+            Some((key.name.clone(), value.clone(), *line))
+        };
+        self.keys.iter().filter(counts).filter_map(default).collect()
     }
 }
 
@@ -273,4 +350,57 @@ fn declare(text: &mut String, key: &str, subject: &str, kind: &str) {
         text,
         "  <key id=\"{key}\" for=\"{subject}\" attr.name=\"{key}\" attr.type=\"{kind}\"/>"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: &str = r#"<graphml>
+<key id="d0" for="edge" attr.name="latency_ms"><default>70</default></key>
+<key id="d1" for="node" attr.name="peer"><default>nobody</default></key>
+<key id="d2" for="graph" attr.name="name"><default>office</default></key>
+<key id="d3" for="all" attr.name="bandwidth_mbps"><default><![CDATA[ 20 ]]></default></key>
+<key id="d4" for="node" attr.name="addresses"><default/></key>
+<key id="d5" for="node" attr.name="latency_ms"><default>9</default></key>"#;
+
+    #[test]
+    fn defaults_count_for_what_has_no_data() {
+        let body = r#"
+<graph><node id="a"/><node id="b"><data key="d1">bob</data></node><node id="c"/>
+<edge source="a" target="b"/><edge source="b" target="c"><data key="d0">5</data></edge>
+<edge source="a" target="c"><data key="d3">1</data><data key="d0">6</data></edge>
+</graph></graphml>"#;
+        let draft = read(&(KEYS.to_string() + body)).unwrap();
+        let links: Vec<_> =
+            draft.links.iter().map(|link| (link.latency_ms, link.bandwidth_mbps)).collect();
+        let link = |latency, bandwidth| (Some(latency), Some(bandwidth));
+        assert_eq!(links, [link(70.0, 20.0), link(5.0, 20.0), link(6.0, 1.0)]);
+        let peers: Vec<_> = draft.nodes.iter().map(|node| node.peer.as_deref()).collect();
+        assert_eq!(peers, [Some("nobody"), Some("bob"), Some("nobody")]);
+        assert!(draft.nodes.iter().all(|node| node.addresses.is_empty()));
+        assert_eq!(draft.name.as_deref(), Some("office"));
+    }
+
+    #[test]
+    fn a_default_that_cannot_count_is_refused_at_its_line() {
+        let refused = |text: &str| read(text).unwrap_err().to_string();
+        let wrong = r#"<graphml>
+<key id="d0" for="edge" attr.name="latency_ms"><default>soon</default></key>
+<graph><node id="a"/><node id="b"/>
+<edge source="a" target="b"/></graph></graphml>"#;
+        let error = refused(wrong);
+        assert!(error.contains("line 2") && error.contains("soon"), "{error}");
+        let late = r#"<graphml><graph><node id="a"/></graph>
+<key id="d0" for="edge" attr.name="latency_ms"/></graphml>"#;
+        let error = refused(late);
+        assert!(error.contains("line 2") && error.contains("d0"), "{error}");
+        let keys = |n: usize| -> String {
+            (0..n).map(|i| format!("<key id=\"k{i}\"><default>1</default></key>\n")).collect()
+        };
+        let graph = "<graph><node id=\"a\"/></graph></graphml>";
+        read(&format!("<graphml>{}{graph}", keys(MAX_DEFAULTS))).unwrap();
+        let error = refused(&format!("<graphml>{}{graph}", keys(MAX_DEFAULTS + 1)));
+        assert!(error.contains("have a default"), "{error}");
+    }
 }
