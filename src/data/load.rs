@@ -441,7 +441,7 @@ fn numbers<'a>(name: &str, bytes: &'a [u8]) -> Result<Numbers<'a>, DataError> {
 }
 
 /// The file of labels: the option, or the customary name.
-fn labels_path(source: &str, options: &Options) -> Option<PathBuf> {
+pub(crate) fn labels_path(source: &str, options: &Options) -> Option<PathBuf> {
     if let Some(path) = &options.labels_file {
         return Some(path.clone());
     }

@@ -2,6 +2,7 @@
 //! training.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{self, ErrorKind},
     path::Path,
@@ -17,6 +18,13 @@ use crate::{
 };
 
 const FILE: &str = "data.json";
+
+/// The maximum number of rows of a source whose digests are recorded. Of a larger source these are
+/// the rows with the smallest digests, a random sample.
+const MOST_DIGESTS: usize = 8192;
+
+/// The hexadecimal digits of a row's digest in the record.
+const DIGITS: usize = 12;
 
 /// The rows that a run has read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -35,7 +43,15 @@ struct SourceRecord {
     /// SHA-256 of features and targets, before the features were scaled.
     digest: String,
     held_out: HeldOut,
+    /// The digests of the rows that were trained on, ascending, at most [`MOST_DIGESTS`].
+    #[serde(default, skip_serializing_if = "Digests::is_empty")]
+    trained: Digests,
 }
+
+/// Digests of single rows, in one text of [`DIGITS`] digits each.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+struct Digests(BTreeSet<u64>);
 
 /// The rows of a source that were held out of training.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,6 +75,13 @@ pub enum Usage {
     HeldOut,
     /// It has held out the rows at these positions, ascending, and trained on the others.
     Split(Vec<usize>),
+    /// It has read other files, which have some of these rows.
+    Shared {
+        /// The number of these rows that equal, in their features, rows that it has trained on.
+        trained: usize,
+        /// Whether the number is exact. Else it is estimated from a sample.
+        exact: bool,
+    },
 }
 
 impl DataRecord {
@@ -120,7 +143,7 @@ impl DataRecord {
         }
         let digest = digest_of(data);
         let Some(source) = self.sources.iter().find(|source| source.digest == digest) else {
-            return Ok(Usage::Unknown);
+            return Ok(self.shared(data));
         };
         match source.held_out {
             HeldOut::All => Ok(Usage::HeldOut),
@@ -130,17 +153,108 @@ impl DataRecord {
             }
         }
     }
+
+    /// How many of these rows are rows that the run has trained on, in another file.
+    fn shared(&self, data: &Dataset) -> Usage {
+        let limits = self.sources.iter().filter_map(|source| source.trained.limit());
+        let limit = limits.min().unwrap_or(u64::MAX);
+        let (mut compared, mut equal) = (0, 0);
+        for digest in digests_of_rows(data).filter(|digest| *digest <= limit) {
+            compared += 1;
+            let trained = self.sources.iter().any(|source| source.trained.0.contains(&digest));
+            equal += usize::from(trained);
+        }
+        if equal == 0 {
+            return Usage::Unknown;
+        }
+        let exact = compared == data.rows();
+        let trained = if exact { equal } else { (data.rows() * equal).div_ceil(compared) };
+        Usage::Shared { trained, exact }
+    }
 }
 
 impl SourceRecord {
     fn new(data: &Dataset, held_out: HeldOut) -> SourceRecord {
+        let trained = match held_out {
+            HeldOut::All => Digests::default(),
+            HeldOut::Drawn { test_share, seed } => {
+                let test = data::split_test(data, test_share, seed).unwrap_or_default().1;
+                Digests::of(data, &test)
+            }
+        };
         SourceRecord {
             source: data.name.clone(),
             rows: data.rows() as u64,
             digest: digest_of(data),
             held_out,
+            trained,
         }
     }
+}
+
+impl Digests {
+    /// Those of all rows but these, which are ascending.
+    fn of(data: &Dataset, without: &[usize]) -> Digests {
+        let mut smallest = BTreeSet::new();
+        for (row, digest) in digests_of_rows(data).enumerate() {
+            if without.binary_search(&row).is_ok() {
+                continue;
+            }
+            smallest.insert(digest);
+            if smallest.len() > MOST_DIGESTS {
+                smallest.pop_last();
+            }
+        }
+        Digests(smallest)
+    }
+
+    /// Up to which digest all rows are recorded; `None` if all are.
+    fn limit(&self) -> Option<u64> {
+        self.0.last().copied().filter(|_| self.0.len() == MOST_DIGESTS)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<Digests> for String {
+    fn from(digests: Digests) -> String {
+        digests.0.iter().map(|digest| format!("{digest:0DIGITS$x}")).collect()
+    }
+}
+
+impl TryFrom<String> for Digests {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Digests, String> {
+        let wrong = || format!("expected hexadecimal digits, {DIGITS} for each row");
+        if !text.len().is_multiple_of(DIGITS) || !text.bytes().all(|byte| byte.is_ascii_hexdigit())
+        {
+            return Err(wrong());
+        }
+        let digests = (0..text.len()).step_by(DIGITS).map(|at| &text[at..at + DIGITS]);
+        let digests = digests.map(|digits| u64::from_str_radix(digits, 16));
+        Ok(Digests(digests.collect::<Result<_, _>>().map_err(|_| wrong())?))
+    }
+}
+
+/// The beginnings of the SHA-256s of the rows' features, before they were scaled. Targets do not
+/// count: a row with another target was trained on all the same.
+fn digests_of_rows(data: &Dataset) -> impl Iterator<Item = u64> {
+    let gaps = |gaps: &'_ data::Gaps| (gaps.feature as u64, gaps.rows.clone().into_iter());
+    let mut gaps: Vec<_> =
+        data.gaps.iter().map(gaps).map(|(at, rows)| (at, rows.peekable())).collect();
+    data.features.rows().into_iter().enumerate().map(move |(row, values)| {
+        let mut hasher = digest::Hasher::default();
+        hasher.add_floats(values.to_slice().expect("standard layout"));
+        for (feature, rows) in &mut gaps {
+            if rows.next_if(|&absent| absent as usize == row).is_some() {
+                hasher.add_number(*feature);
+            }
+        }
+        u64::from_str_radix(&hasher.finish()[..DIGITS], 16).expect("hexadecimal digits")
+    })
 }
 
 /// SHA-256 of the shape, the features and the targets. Names do not count.
@@ -171,5 +285,52 @@ impl From<&Whole> for DataRecord {
             }
             Origin::Each(record) => record.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::Array2;
+
+    use super::*;
+
+    fn rows(of: std::ops::Range<usize>) -> Dataset {
+        let features = Array2::from_shape_fn((of.len(), 2), |(row, column)| {
+            ((of.start + row) * 2 + column) as f32
+        });
+        Dataset::new("rows", features, Target::Values(Array2::zeros((of.len(), 1)))).unwrap()
+    }
+
+    #[test]
+    fn rows_of_a_changed_file_are_found() {
+        let record = DataRecord::split(&rows(0..100), 0.2, 1);
+        let usage = |data: &Dataset| record.usage(data).unwrap();
+        assert!(matches!(usage(&rows(0..100)), Usage::Split(test) if test.len() == 20));
+        let shared = |trained| Usage::Shared { trained, exact: true };
+        assert_eq!(usage(&rows(0..101)), shared(80));
+        assert_eq!(usage(&rows(100..200)), Usage::Unknown);
+        let text = serde_json::to_string(&record).unwrap();
+        assert_eq!(serde_json::from_str::<DataRecord>(&text).unwrap(), record);
+        assert!(
+            serde_json::from_str::<DataRecord>(&text.replace("\"trained\":\"", "\"trained\":\"x"))
+                .is_err()
+        );
+        // A cell without a value is another row than one with the number in its place.
+        let mut gap = rows(0..101);
+        gap.gaps = vec![data::Gaps { feature: 1, rows: (0..101).collect() }];
+        assert_eq!(usage(&gap), Usage::Unknown);
+    }
+
+    #[test]
+    fn of_many_rows_a_sample_is_recorded() {
+        let record = DataRecord::split(&rows(0..4 * MOST_DIGESTS), 0.0, 1);
+        assert_eq!(record.sources[0].trained.0.len(), MOST_DIGESTS);
+        let data = rows(0..8 * MOST_DIGESTS);
+        let Usage::Shared { trained, exact: false } = record.usage(&data).unwrap() else {
+            panic!()
+        };
+        // Half of them, within five standard errors of the sample.
+        let error = trained as f64 / (4 * MOST_DIGESTS) as f64 - 1.0;
+        assert!(error.abs() < 0.05, "{trained}");
     }
 }

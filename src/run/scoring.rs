@@ -44,6 +44,14 @@ pub fn read_rows(
     Ok((data, warning))
 }
 
+/// The files that a command reads for a model and its rows: their output must be none of them.
+/// `labels` is the file of labels, if one is named.
+pub fn files_read(model: &Path, source: &str, labels: Option<&Path>) -> Vec<PathBuf> {
+    let options = Options { labels_file: labels.map(Path::to_path_buf), ..Options::default() };
+    let labels = data::labels_path(source, &options);
+    [model_file(model), source.into()].into_iter().chain(labels).collect()
+}
+
 /// The rows to score.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wanted {
@@ -101,6 +109,25 @@ impl Usage {
                 return Ok(Scoring { data, scored: Scored::HeldOut, words, warning: None });
             }
             Usage::HeldOut => (Scored::HeldOut, "held out of training".to_string(), None),
+            Usage::Shared { trained, exact } if only_held_out => {
+                let about = if exact { "" } else { "about " };
+                let problem = format!(
+                    "the run has not read this data as it is now; {about}{trained} of its {rows} \
+                     rows have the features of rows that it has trained on"
+                );
+                return none(&problem);
+            }
+            Usage::Shared { trained, exact } => {
+                let about = if exact { "" } else { "about " };
+                let all = trained >= rows;
+                let scored = if all { Scored::TrainedOn } else { Scored::PartlyTrainedOn };
+                let warning = format!(
+                    "{about}{trained} of these {rows} rows have the features of rows that the \
+                     model was trained on; was the file changed after the run?"
+                );
+                let words = format!("of which {about}{trained} equal rows that were trained on");
+                return Ok(Scoring { data, scored, words, warning: Some(warning) });
+            }
             Usage::Trained if only_held_out => {
                 return none("the run has trained on all of these rows");
             }

@@ -210,8 +210,10 @@ fn rows_that_were_held_out_are_told_from_others() {
     assert_eq!(usage(&["rows.csv", "--rows", "held-out"]).0, 40);
     let (all, words) = usage(&["rows.csv", "--rows", "all"]);
     assert_eq!((all, words.as_str()), (200, "partly-trained-on"));
-    fs::write(path.join("other.csv"), rows(201)).unwrap();
-    assert_eq!(usage(&["other.csv"]), (201, "not-read".into()));
+    let other = |i: usize| format!("{},{},{}\n", 9.0 + 0.37 * i as f64, i, i % 3);
+    let others = "x,y,class\n".to_string() + &(0..200).map(other).collect::<String>();
+    fs::write(path.join("other.csv"), &others).unwrap();
+    assert_eq!(usage(&["other.csv"]), (200, "not-read".into()));
     let evaluate = |arguments: &[&str]| {
         let mut command = gradvine();
         command.current_dir(path).arg("evaluate").args(arguments);
@@ -220,6 +222,29 @@ fn rows_that_were_held_out_are_told_from_others() {
     evaluate(&["run/model-mean.safetensors", "other.csv", "--rows", "held-out"])
         .code(2)
         .stderr(contains("--rows = held-out: beside the model no data.json"));
+    // A file that was edited after the run: one row more, other labels, another order.
+    let lines = || others.lines().skip(1).map(String::from);
+    let table = |rows: Vec<String>| format!("x,y,class\n{}\n", rows.join("\n"));
+    let twice = trained(&table(lines().collect()), &["--rounds", "2"]);
+    let edited = |rows: Vec<String>| {
+        fs::write(twice.path().join("rows.csv"), table(rows)).unwrap();
+        let score = evaluated(twice.path(), &["rows.csv"]);
+        (score["rows"].as_u64().unwrap(), score["rows_are"].as_str().unwrap().to_string())
+    };
+    let partly = || "partly-trained-on".to_string();
+    assert_eq!(edited(lines().chain(["5,5,1".into()]).collect()), (201, partly()));
+    let relabelled = |line: String| line[..line.len() - 1].to_string() + "1";
+    assert_eq!(edited(lines().map(relabelled).collect()), (200, partly()));
+    let reversed: Vec<String> = lines().collect::<Vec<_>>().into_iter().rev().collect();
+    assert_eq!(edited(reversed), (200, partly()));
+    gradvine()
+        .current_dir(twice.path())
+        .args(["evaluate", "run", "rows.csv"])
+        .assert()
+        .success()
+        .stdout(contains("of which 160 equal rows that were trained on"))
+        .stderr(contains("warning: 160 of these 200 rows have the features of rows that"));
+    assert_eq!(edited(lines().map(|line| format!("1{line}")).collect()).1, "not-read");
     // A record that cannot be used is not ignored.
     fs::write(path.join("run/data.json"), "[{}]").unwrap();
     evaluate(&["run/model-mean.safetensors", "rows.csv"])

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use gradvine::{
     config::ConfigError,
+    data::check_output,
     mixing::{FileFormat, Schedule, Topology, Weights},
     net::check_deployment,
 };
-use gradvine_report::topology::{Checks, Figures, Listing, Rounds, sheet};
+use gradvine_report::topology::{Checks, Figures, Listing, Rounds, sheet, write_svg};
 use gradvine_terminal::{Exit, note, print, print_either};
 
 /// The folder of the topology files, relative to the project.
@@ -119,6 +120,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
             let schedule = schedule.map(|name| Schedule::new(&name, &topology, source.seed));
             let wrong = |error| ConfigError::from(error).with_place("--schedule");
             let schedule = schedule.transpose().map_err(wrong)?;
+            svg.iter().try_for_each(|svg| write_svg(svg, &topology, &source.spec))?;
             show(&topology, schedule.as_ref(), svg.as_deref(), json)
         }
         Command::Make { source, out, name } => {
@@ -135,11 +137,6 @@ fn show(
     picture: Option<&Path>,
     json: bool,
 ) -> Result<(), Exit> {
-    if let Some(path) = picture {
-        std::fs::write(path, gradvine_report::topology::svg(topology)).map_err(|error| {
-            ConfigError::at("--svg", format!("cannot be written: {error}")).within(path.display())
-        })?;
-    }
     let mut figures = Figures::of(topology);
     figures.schedule = schedule.map(|schedule| Rounds::of(schedule, topology));
     let line = picture.map(|path| format!("\npicture: {}\n", path.display())).unwrap_or_default();
@@ -149,6 +146,7 @@ fn show(
 /// Writes a file, and returns its topology.
 fn make(source: &Source, out: &Path, name: Option<String>) -> Result<Topology, ConfigError> {
     FileFormat::expect(out)?;
+    check_output("OUT", out, &[(&source.spec).into()])?;
     let mut topology = source.read()?;
     if let Some(name) = name {
         topology = topology.with_name(name)?;
