@@ -109,7 +109,10 @@ impl RunError {
     /// The round in which the run diverged, if it did.
     pub fn diverged_at(&self) -> Option<Round> {
         match self {
-            RunError::Failed { failure: Failure::Diverged { round, .. }, .. } => Some(*round),
+            RunError::Failed {
+                failure: Failure::Diverged { round, .. } | Failure::Loss { round, .. },
+                ..
+            } => Some(*round),
             _ => None,
         }
     }

@@ -71,6 +71,12 @@ pub trait Learner: Send {
         false
     }
 
+    /// Whether a loss of its batches shows that the run has diverged. A program's loss may be any
+    /// number.
+    fn has_diverged(&self, _loss: f64) -> bool {
+        false
+    }
+
     /// Whether this node asks that all nodes end soon; looked at after each gradient. All nodes
     /// end after the same round, in as many rounds as it takes to inform all of them.
     fn ends(&self) -> bool {
@@ -149,15 +155,17 @@ pub fn compute(
     // A learner that has panicked is not called again.
     let computed = panic::catch_unwind(AssertUnwindSafe(|| {
         let computed = learner.compute_lent(round, &x, update, &mut ready)?;
-        Ok((computed, learner.step(round), learner.ends(), learner.tally()))
+        let diverged = learner.has_diverged(computed.1);
+        Ok((computed, learner.step(round), learner.ends(), learner.tally(), diverged))
     }));
     let computed = computed.unwrap_or_else(|payload| Err(describe_panic(&*payload)));
     let x = Arc::unwrap_or_clone(x);
-    if let Ok((.., Some(tally))) = &computed {
+    if let Ok((.., Some(tally), _)) = &computed {
         hand(Input::Tally { round, tally: *tally });
     }
     hand(match computed {
-        Ok(((update, loss), step, ends, _)) if update.len() == length => {
+        Ok(((_, loss), .., true)) => Input::Diverged { round, x, loss },
+        Ok(((update, loss), step, ends, ..)) if update.len() == length => {
             Input::Computed { round, x, update, loss, step, ends }
         }
         Ok(((update, _), ..)) => {

@@ -86,6 +86,15 @@ pub enum Input {
         /// The reason; it is sent to the neighbours.
         reason: String,
     },
+    /// The loss of the gradient's batches shows that the run has diverged.
+    Diverged {
+        /// The round of the gradient.
+        round: Round,
+        /// The lent model, returned.
+        x: Vec<f32>,
+        /// The loss.
+        loss: f64,
+    },
     /// This node's record for the final table, in reply to [`Effect::Conclude`].
     Record(Vec<u8>),
     /// End after this round, or after the current one if that is later; then conclude as usual.
@@ -243,6 +252,14 @@ pub enum Failure {
         /// NaN, an infinity, or the greatest value of a model that exceeds the bound.
         value: f32,
     },
+    /// The loss of a batch is not a number, or far above that of a model that knows nothing: the
+    /// run has diverged.
+    Loss {
+        /// The step t.
+        round: Round,
+        /// The loss.
+        loss: f64,
+    },
     /// This node's gradient could not be computed.
     Gradient {
         /// The step t.
@@ -299,7 +316,10 @@ impl Failure {
             Failure::Left { peer, cause, .. } => {
                 (*peer, cause.node) = (number(*peer), number(cause.node));
             }
-            Failure::Diverged { .. } | Failure::Gradient { .. } | Failure::Snapshot { .. } => {}
+            Failure::Diverged { .. }
+            | Failure::Loss { .. }
+            | Failure::Gradient { .. }
+            | Failure::Snapshot { .. } => {}
         }
         self
     }
@@ -336,6 +356,17 @@ impl Failure {
                      smaller step"
                 )
             }
+            Failure::Loss { round, loss } => {
+                let far = if loss.is_finite() {
+                    ", over 10^9 times that of a model that knows nothing"
+                } else {
+                    ""
+                };
+                format!(
+                    "diverged in round {round}: the loss of its rows is {loss:e}{far}; try a \
+                     smaller step"
+                )
+            }
             Failure::Gradient { round, reason } => {
                 format!("the gradient of round {round} could not be computed: {reason}")
             }
@@ -365,6 +396,7 @@ impl Failure {
         match self {
             Failure::Replica { at, .. } => Some(at.round),
             Failure::Diverged { round, .. }
+            | Failure::Loss { round, .. }
             | Failure::Gradient { round, .. }
             | Failure::Snapshot { round, .. }
             | Failure::Link { round, .. }

@@ -338,6 +338,10 @@ impl Node {
                         .map_err(|reason| Failure::Gradient { round, reason })?;
                 }
             }
+            Input::Diverged { round, x, loss } => {
+                (self.rule, self.model, self.spent) = (None, Arc::new(x), self.transfer.traffic);
+                return Err(Failure::Loss { round, loss });
+            }
             Input::ComputeFailed { x, reason } => {
                 // The rule is useless without its model, which is this node's result.
                 (self.rule, self.model, self.spent) = (None, Arc::new(x), self.transfer.traffic);

@@ -163,7 +163,9 @@ impl Driver<'_> {
     /// the lent model is being returned.
     pub fn salvage(&mut self) {
         let model = |input: Input| match input {
-            Input::Computed { x, .. } | Input::ComputeFailed { x, .. } => Some(x),
+            Input::Computed { x, .. }
+            | Input::ComputeFailed { x, .. }
+            | Input::Diverged { x, .. } => Some(x),
             _ => None,
         };
         let request = |effect: Effect| match effect {

@@ -195,7 +195,7 @@ impl EventKind {
             EventKind::Input(Input::Record(_)) => 6,
             EventKind::Input(Input::StopAfter(_)) => 7,
             EventKind::Input(Input::Left { .. }) => 9,
-            EventKind::Input(Input::ComputeFailed { .. }) => 10,
+            EventKind::Input(Input::ComputeFailed { .. } | Input::Diverged { .. }) => 10,
             EventKind::Input(Input::Snapshot(_)) => 11,
             EventKind::Input(Input::Tally { .. }) => 12,
             EventKind::Input(Input::Piece { .. }) => 13,
@@ -408,13 +408,14 @@ impl<'a> Network<'a> {
     fn salvage(&self, observer: &mut dyn Observer) {
         for (node, host) in self.hosts.iter().enumerate() {
             let node = NodeId::from(node);
-            let lent =
-                |Reverse(event): &Reverse<Event>| match &event.kind {
-                    EventKind::Input(
-                        Input::Computed { x, .. } | Input::ComputeFailed { x, .. },
-                    ) if event.node == node => Some(x.clone()),
-                    _ => None,
-                };
+            let lent = |Reverse(event): &Reverse<Event>| match &event.kind {
+                EventKind::Input(
+                    Input::Computed { x, .. }
+                    | Input::ComputeFailed { x, .. }
+                    | Input::Diverged { x, .. },
+                ) if event.node == node => Some(x.clone()),
+                _ => None,
+            };
             if let Some(own) = host.node.salvage(|| self.events.iter().find_map(lent)) {
                 observer.save(node, host.elapsed(self.now), &own);
             }

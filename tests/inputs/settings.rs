@@ -289,6 +289,9 @@ fn models_that_only_grow_have_diverged() {
         Err(RunError::Failed { failure: Failure::Diverged { round, value, .. }, .. }) => {
             assert!(value.is_finite() && round.0 < 2000, "round {round}: {value}");
         }
+        Err(RunError::Failed { failure: Failure::Loss { round, loss }, .. }) => {
+            assert!(loss.is_finite() && round.0 < 2000, "round {round}: {loss}");
+        }
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("consensus of 1e14 counted as an end"),
     }

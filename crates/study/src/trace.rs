@@ -13,9 +13,9 @@ use gradvine::{
     config::ConfigError,
     drive::RunError,
     experiment::Experiment,
-    gossip::Failure,
     replay::simulate,
     run::{Needs, Snapshot, Summary, Watch, Whole},
+    units::Round,
 };
 
 /// A run has diverged if its train loss ends above this many times the loss at the start, even if
@@ -157,11 +157,12 @@ impl Trace {
                 Ok(summary) => trace.close(&summary, nodes),
                 Err(error) => trace.status = Status::Failed(error.to_string()),
             },
-            Err(RunError::Failed { failure: Failure::Diverged { round, .. }, .. }) => {
-                trace.status = Status::Diverged(round.0 + 1);
-            }
             Err(RunError::Setup(error)) => trace.status = Status::Refused(error.to_string()),
-            Err(error) => trace.status = Status::Failed(error.describe(&whole.design.topology)),
+            Err(error) => {
+                let failed = || Status::Failed(error.describe(&whole.design.topology));
+                let diverged = |round: Round| Status::Diverged(round.0 + 1);
+                trace.status = error.diverged_at().map_or_else(failed, diverged);
+            }
         }
         if let Some(optima) = optima.filter(|_| !trace.points.is_empty()) {
             trace.optimum = optima.of(&whole);
