@@ -213,7 +213,7 @@ pub(super) fn target(
 
 /// At most the first 40 characters of a text from a file, for a message of one line: line breaks
 /// and other control characters are escaped.
-pub(super) fn excerpt(text: &str) -> String {
+pub(crate) fn excerpt(text: &str) -> String {
     let mut shown = String::new();
     for char in text.chars().take(40) {
         // An escape takes several characters.

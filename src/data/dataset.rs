@@ -150,7 +150,7 @@ impl Dataset {
     /// If the scale has another number of inputs, or a scaled value is beyond `f32`. The dataset is
     /// then unchanged.
     pub fn apply(&mut self, scale: &Scale) -> Result<(), DataError> {
-        scale.check(self.inputs()).map_err(|error| error.within(&self.name))?;
+        scale.check("data.scale", self.inputs()).map_err(|error| error.within(&self.name))?;
         let scaled = |x: f32, column: usize| {
             ((f64::from(x) - scale.mean[column]) / scale.deviation[column]) as f32
         };

@@ -80,6 +80,7 @@ mod write;
 
 pub use classes::are_named;
 pub use columns::MAX_CLASSES;
+pub(crate) use columns::excerpt;
 pub use dataset::{Columns, Dataset, Identifiers, Target, Task};
 pub(crate) use describe::complete;
 pub use describe::{ColumnDescription, Description, describe};
@@ -93,7 +94,7 @@ pub(crate) use load::beside;
 pub(crate) use load::labels_path;
 pub(crate) use load::path_beside;
 pub use load::{Format, MAX_FILE_BYTES, Options, load, parse, read};
-pub(crate) use preprocessing::{GapSums, agree};
+pub(crate) use preprocessing::GapSums;
 pub use preprocessing::{Gaps, Preprocessing};
 pub use scale::{Moments, Scale};
 pub use schema::{Column, ColumnKind, MAX_VALUES, Missing, Schema};

@@ -3,12 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    DataError,
-    dataset::Dataset,
-    scale::{Moments, Scale},
-    schema::Missing,
-};
+use super::{DataError, dataset::Dataset, scale::Scale, schema::Missing};
 
 /// Missing values of one feature, in whose place there is 0 until it is known what they become.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,10 +46,13 @@ pub struct Preprocessing {
     pub fills: Vec<f32>,
     /// The scale of the features, if they are scaled.
     pub scale: Option<Scale>,
+    /// The scale of the predicted numbers, if the model was trained on scaled ones: what it
+    /// computes is multiplied by the deviation, and the mean is added.
+    pub targets: Option<Scale>,
 }
 
 impl Preprocessing {
-    /// Whether nothing is done.
+    /// Whether nothing is done with the features.
     pub(crate) fn is_none(&self) -> bool {
         self.fills.is_empty() && self.scale.is_none()
     }
@@ -198,44 +196,9 @@ impl GapSums {
     }
 }
 
-/// The constants from the sums of all nodes: `gaps` are those of the features that have missing
-/// values, with the sums of `moments` (where a missing value counts as 0).
-///
-/// # Errors
-/// The position in `gaps` of a feature that has no value at any node.
-pub(crate) fn agree(
-    moments: Option<&Moments>,
-    gaps: &[(usize, GapSums)],
-    standardize: bool,
-) -> Result<Preprocessing, usize> {
-    let mut fills = Vec::with_capacity(gaps.len());
-    let mut moments = moments.cloned();
-    for (at, (feature, sums)) in gaps.iter().enumerate() {
-        let (count, sum) =
-            moments.as_ref().map_or((0, 0.0), |all| (all.count as u64, all.sum(*feature)));
-        let fill = sums.fill(count, sum).ok_or(at)?;
-        if let Some(moments) = &mut moments {
-            moments.fill(*feature, sums.missing as f64, fill);
-        }
-        fills.push(fill);
-    }
-    let scale = moments.as_ref().filter(|_| standardize).map(Scale::from_moments);
-    Ok(Preprocessing { fills, scale })
-}
-
 #[cfg(test)]
 mod tests {
-    use ndarray::Array2;
-
-    use super::{super::dataset::Target, *};
-
-    fn data(values: &[f32], missing: &[u32]) -> Dataset {
-        let features = Array2::from_shape_vec((values.len(), 1), values.to_vec()).unwrap();
-        let target = Target::Values(Array2::zeros((values.len(), 1)));
-        let mut data = Dataset::new("t", features, target).unwrap();
-        data.gaps = vec![Gaps { feature: 0, rows: missing.to_vec() }];
-        data
-    }
+    use super::*;
 
     #[test]
     fn bins_are_in_the_order_of_numbers() {
@@ -249,40 +212,5 @@ mod tests {
             assert!((middle - f64::from(number)).abs() <= f64::from(number.abs()) / 128.0 + 1e-38);
         }
         assert!(middle(bin(f32::INFINITY)).is_none());
-    }
-
-    #[test]
-    fn nodes_agree_on_what_missing_values_become() {
-        // The values 1, 2, 6 | 3, 100: mean 22.4, median 3.
-        let sites = [data(&[1.0, 0.0, 2.0, 6.0], &[1]), data(&[0.0, 3.0, 100.0], &[0])];
-        for (missing, expected) in [(Missing::Mean, 22.4f32), (Missing::Median, 3.0)] {
-            let mut moments = Moments::empty(1);
-            let mut sums = GapSums::of(&sites[0], &sites[0].gaps[0], missing);
-            sites.iter().for_each(|site| moments.merge(&Moments::of(site)));
-            sums.merge(&GapSums::of(&sites[1], &sites[1].gaps[0], missing));
-            let bytes = sums.to_bytes();
-            assert!(bytes.len() <= GapSums::byte_len(missing));
-            let (back, rest) = GapSums::from_bytes(&bytes, missing, 7).unwrap();
-            assert_eq!((&back, rest.len()), (&sums, 0));
-            assert!(GapSums::from_bytes(&bytes[..7], missing, 7).is_err());
-            assert!(GapSums::from_bytes(&bytes, missing, 1).is_err());
-
-            let agreed = agree(Some(&moments), &[(0, sums)], true).unwrap();
-            assert!((agreed.fills[0] - expected).abs() < expected / 128.0, "{agreed:?}");
-            // The scale is that of the filled rows.
-            let mut filled = sites.clone();
-            let fills = Preprocessing { scale: None, ..agreed.clone() };
-            let mut whole = Moments::empty(1);
-            for site in &mut filled {
-                fills.apply(site).unwrap();
-                whole.merge(&Moments::of(site));
-            }
-            let (scale, plain) = (agreed.scale.unwrap(), Scale::from_moments(&whole));
-            assert!((scale.mean[0] - plain.mean[0]).abs() < 1e-9);
-            assert!((scale.deviation[0] - plain.deviation[0]).abs() < 1e-9);
-        }
-        let empty = data(&[0.0], &[0]);
-        let sums = GapSums::of(&empty, &empty.gaps[0], Missing::Mean);
-        assert_eq!(agree(Some(&Moments::of(&empty)), &[(0, sums)], false), Err(0));
     }
 }

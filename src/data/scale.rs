@@ -1,6 +1,7 @@
 //! Zero mean and unit deviation, from sums that nodes can add up without showing rows to each
 //! other.
 
+use ndarray::ArrayView2;
 use serde::{Deserialize, Serialize};
 
 use super::{DataError, dataset::Dataset, twofold::Twofold};
@@ -36,10 +37,15 @@ impl Moments {
         Moments { count: 0.0, sums: zeros.clone(), squares: zeros }
     }
 
-    /// The moments of a dataset's rows.
+    /// The moments of the features of a dataset's rows.
     pub fn of(data: &Dataset) -> Moments {
-        let mut moments = Moments::empty(data.inputs());
-        for row in data.features.rows() {
+        Moments::over(data.features.view())
+    }
+
+    /// The moments of rows x columns.
+    pub(crate) fn over(values: ArrayView2<'_, f32>) -> Moments {
+        let mut moments = Moments::empty(values.ncols());
+        for row in values.rows() {
             moments.count += 1.0;
             for ((&x, sum), square) in row.iter().zip(&mut moments.sums).zip(&mut moments.squares) {
                 let x = f64::from(x);
@@ -81,9 +87,15 @@ impl Moments {
         add(&mut self.squares[feature], fill * fill);
     }
 
+    /// The root of the mean square of a feature, over all rows but this many zeros; 0 of none.
+    pub(crate) fn size(&self, feature: usize, zeros: f64) -> f64 {
+        let count = self.count - zeros;
+        if count > 0.0 { libm::sqrt(self.squares[feature].value() / count) } else { 0.0 }
+    }
+
     /// The mean of a feature, and its variance: the mean squared distance from the mean, divided by
     /// the count, not by one less.
-    fn spread(&self, feature: usize) -> (f64, f64) {
+    pub(crate) fn spread(&self, feature: usize) -> (f64, f64) {
         let (count, sum, square) = (self.count, self.sums[feature], self.squares[feature]);
         let (mean, mean_square) = (sum.value() / count, square.value() / count);
         let plain = mean_square - mean * mean;
@@ -164,9 +176,14 @@ impl Moments {
 /// Half the distance between neighbouring `f32` near a number: the most by which a cell near it is
 /// rounded.
 fn rounding(near: f64) -> f64 {
+    step(near) / 2.0
+}
+
+/// The distance between neighbouring `f32` near a number.
+fn step(near: f64) -> f64 {
     let near = (near.abs() as f32).clamp(f32::MIN_POSITIVE, f32::MAX);
     let power = f32::from_bits(near.to_bits() & 0x7f80_0000);
-    f64::from(power) * f64::from(f32::EPSILON) / 2.0
+    f64::from(power) * f64::from(f32::EPSILON)
 }
 
 /// The mean to subtract from each feature, and the deviation by which it is then divided.
@@ -183,40 +200,50 @@ impl Scale {
     /// The scale with mean and deviation. A feature that varies by less than the rounding of its
     /// cells is constant: it is divided by 1.
     pub fn from_moments(moments: &Moments) -> Scale {
-        let of = |feature| {
-            let (mean, variance) = moments.spread(feature);
+        Scale::from_spreads((0..moments.inputs()).map(|feature| moments.spread(feature)))
+    }
+
+    /// The scale of the mean and the variance of each feature.
+    pub(crate) fn from_spreads(spreads: impl Iterator<Item = (f64, f64)>) -> Scale {
+        let of = |(mean, variance)| {
             let deviation = libm::sqrt(variance);
             // Not the reverse comparison: NaN, of no rows, must also divide by 1.
             let varies = deviation >= rounding(mean);
             (mean, if varies { deviation } else { 1.0 })
         };
-        let (mean, deviation) = (0..moments.inputs()).map(of).unzip();
+        let (mean, deviation) = spreads.map(of).unzip();
         Scale { mean, deviation }
+    }
+
+    /// The distance between the neighbouring `f32` near the mean of a feature; 0 if it is constant.
+    pub(crate) fn step(&self, feature: usize) -> f64 {
+        let mean = self.mean[feature];
+        if self.deviation[feature] == 1.0 { 0.0 } else { step(mean) }
     }
 
     /// Checks that this scale is for this many features and can be applied.
     ///
     /// # Errors
-    /// If the lengths differ, a mean is not finite or a deviation is not positive; the place is
-    /// `data.scale`.
-    pub(crate) fn check(&self, inputs: usize) -> Result<(), ConfigError> {
+    /// If the lengths differ, a mean is not finite or a deviation is not positive. `key` is its
+    /// place.
+    pub(crate) fn check(&self, key: &str, inputs: usize) -> Result<(), ConfigError> {
         let keys = [("mean", &self.mean), ("deviation", &self.deviation)];
-        for (key, values) in keys {
+        for (part, values) in keys {
             let found = values.len();
             if found != inputs {
                 let problem =
                     format!("{found} numbers for {inputs} features: one for each is needed");
-                return Err(ConfigError::at(format!("data.scale.{key}"), problem));
+                return Err(ConfigError::at(format!("{key}.{part}"), problem));
             }
         }
-        for (key, values) in keys {
-            let is_mean = key == "mean";
+        for (part, values) in keys {
+            let is_mean = part == "mean";
             let fits = |value: &f64| value.is_finite() && (is_mean || *value > 0.0);
             if let Some(i) = values.iter().position(|value| !fits(value)) {
                 let kind = if is_mean { "finite" } else { "positive" };
                 let more = if is_mean { "" } else { " (1 for a constant feature)" };
                 let problem = format!("a {kind} number is needed{more}");
-                return Err(ConfigError::new(format!("data.scale.{key}[{i}]"), values[i], problem));
+                return Err(ConfigError::new(format!("{key}.{part}[{i}]"), values[i], problem));
             }
         }
         Ok(())
@@ -343,7 +370,7 @@ mod tests {
     fn a_given_scale_is_checked() {
         let problem = |mean: &[f64], deviation: &[f64]| {
             Scale { mean: mean.to_vec(), deviation: deviation.to_vec() }
-                .check(1)
+                .check("data.scale", 1)
                 .unwrap_err()
                 .to_string()
         };

@@ -468,6 +468,15 @@ pub struct DataParams {
     /// a list of one number per feature.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale: Option<crate::data::Scale>,
+    /// Scaling of the predicted numbers that is given instead of being computed over all nodes: a
+    /// regression of `mlp` computes numbers of a common size, which are multiplied by `deviation`
+    /// before `mean` is added. Losses, metrics and predictions have the units of the data.
+    ///
+    /// Accepts: a table with `mean` (finite numbers) and `deviation` (finite numbers above 0), each
+    /// a list of one number per predicted one; only with `kind = "mlp"` and `task = "regression"`.
+    /// Default: computed by sums over all nodes; mean 0 and deviation 1 change nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_scale: Option<crate::data::Scale>,
     /// The target column of a CSV, Parquet, Arrow or NPY file, or the array of labels of an NPZ
     /// file.
     ///
@@ -541,6 +550,7 @@ impl Default for DataParams {
             test_share: 0.2,
             standardize: false,
             scale: None,
+            target_scale: None,
             target: None,
             columns: None,
             schema: None,

@@ -46,7 +46,7 @@ pub(crate) const INITIAL: u8 = 254;
 /// `setup_limit`.
 pub const RECORD_LIMIT: usize = 256 * 1024;
 
-/// The largest setup record of any run, in bytes. Its length fits 32 bits, and the sums of 67
+/// The largest setup record of any run, in bytes. Its length fits 32 bits, and the sums of 33
 /// million features fit in it.
 pub const SETUP_LIMIT: usize = 1 << 30;
 
@@ -242,6 +242,12 @@ pub enum Readers {
 /// The reason why a record is malformed.
 pub type Merge = Arc<dyn Fn(&[&[u8]]) -> Result<Vec<u8>, String> + Send + Sync>;
 
+/// Checks the merged record of all nodes.
+///
+/// # Errors
+/// The reason why it is malformed.
+pub type Check = Arc<dyn Fn(&[u8]) -> Result<(), String> + Send + Sync>;
+
 /// A node's contribution to the setup.
 #[derive(Clone)]
 pub struct Setup {
@@ -249,14 +255,24 @@ pub struct Setup {
     pub record: Vec<u8>,
     /// The same for all nodes.
     pub merge: Merge,
+    /// The same for all nodes.
+    pub check: Check,
     /// The length of its own record, like that of all nodes.
     length: usize,
 }
 
 impl Setup {
-    /// A node's contribution: its own record.
+    /// A node's contribution: its own record. The merged record is checked by `merge`, too.
     pub fn new(record: Vec<u8>, merge: Merge) -> Setup {
-        Setup { length: record.len(), record, merge }
+        let same = Arc::clone(&merge);
+        let check = move |merged: &[u8]| (same)(&[merged]).map(drop);
+        Setup { length: record.len(), record, merge, check: Arc::new(check) }
+    }
+
+    /// The same with another check of the merged record, which has a form of its own.
+    #[must_use]
+    pub fn with_check(self, check: Check) -> Setup {
+        Setup { check, ..self }
     }
 
     /// The length of the records that nodes send.
@@ -268,7 +284,8 @@ impl Setup {
     /// record.
     #[must_use]
     pub fn keep(self, merged: Vec<u8>) -> Setup {
-        let Setup { merge, length, .. } = self;
+        let Setup { check, length, .. } = self;
+        let checked = Arc::clone(&check);
         let first = move |records: &[&[u8]]| {
             let mut kept = records.iter().filter(|record| !record.is_empty());
             let Some(first) = kept.next() else { return Ok(Vec::new()) };
@@ -278,9 +295,10 @@ impl Setup {
             if first.len() > setup_limit(length) {
                 return Err(format!("{} bytes", first.len()));
             }
-            merge(&[first])
+            checked(first).map(|()| first.to_vec())
         };
-        Setup { record: merged, merge: Arc::new(first), length }
+        let none = move |merged: &[u8]| if merged.is_empty() { Ok(()) } else { check(merged) };
+        Setup { record: merged, merge: Arc::new(first), check: Arc::new(none), length }
     }
 }
 
@@ -410,6 +428,7 @@ pub(crate) struct Agreement {
     root: bool,
     records: Records,
     merge: Merge,
+    check: Check,
     merged: Vec<u8>,
 }
 
@@ -420,11 +439,12 @@ impl Agreement {
     /// If the record exceeds [`SETUP_LIMIT`], or is malformed.
     pub(crate) fn new(plan: &TreePlan, nodes: usize, node: NodeId, setup: Setup) -> Agreement {
         let root = plan.tree.parent(node).is_none();
-        let Setup { record, merge, .. } = setup;
+        let Setup { record, merge, check, .. } = setup;
         let mut agreement = Agreement {
             root,
             records: Records::new(plan, nodes, node, record),
             merge,
+            check,
             merged: Vec::new(),
         };
         if plan.height == 0 {
@@ -445,10 +465,10 @@ impl Agreement {
         self.records.held = Vec::new();
     }
 
-    fn checked(&self, record: &[u8], whose: &str) -> Result<(), Malformed> {
+    fn checked(&self, record: &[u8], node: NodeId) -> Result<(), Malformed> {
         (self.merge)(&[record])
             .map(drop)
-            .map_err(|why| Malformed(format!("setup record {whose}: {why}")))
+            .map_err(|why| Malformed(format!("setup record of node {node}: {why}")))
     }
 }
 
@@ -472,11 +492,12 @@ impl Party for Agreement {
         if at.exchange < self.records.height {
             let records = self.records.parse(bytes)?;
             for (node, record) in &records {
-                self.checked(record, &format!("of node {node}"))?;
+                self.checked(record, *node)?;
             }
             return self.records.gather(from, records);
         }
-        self.checked(bytes, "of all nodes")?;
+        (self.check)(bytes)
+            .map_err(|why| Malformed(format!("setup record of all nodes: {why}")))?;
         self.merged = bytes.to_vec();
         Ok(())
     }

@@ -119,7 +119,7 @@ fn predict(
     data: &Dataset,
     mut take: impl FnMut(usize, ArrayView2<'_, f32>),
 ) {
-    let mut learner = model.kind().learner(model.shape());
+    let mut learner = model.learner();
     let mut out = Array2::zeros((BLOCK_ROWS.min(data.rows()), model.shape().outputs));
     for start in (0..data.rows()).step_by(BLOCK_ROWS) {
         let rows = BLOCK_ROWS.min(data.rows() - start);

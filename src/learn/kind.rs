@@ -6,7 +6,10 @@ use ndarray::{ArrayView2, ArrayViewMut2};
 use serde::{Deserialize, Serialize};
 
 use super::{Ready, Tensor};
-use crate::{data::Task, rng::Stream};
+use crate::{
+    data::{Scale, Task},
+    rng::Stream,
+};
 
 /// A kind of model: all its properties that do not depend on data.
 pub trait Kind: Send + Sync + fmt::Debug {
@@ -41,8 +44,22 @@ pub trait Kind: Send + Sync + fmt::Debug {
     /// long as the tensors together.
     fn initial(&self, shape: &Shape, stream: Stream, x: &mut [f32]);
 
-    /// The learner that computes it.
-    fn learner(&self, shape: &Shape) -> Box<dyn Learner>;
+    /// Whether a model of numbers is trained on scaled ones. A linear one need not be: its gradients
+    /// only grow with its targets.
+    fn scales_targets(&self) -> bool {
+        false
+    }
+
+    /// By which factor the gradients of scaled numbers are multiplied. The deviation that they are
+    /// scaled to is the inverse of its root, so that it changes the curvature only.
+    fn damping(&self, _shape: &Shape) -> f64 {
+        1.0
+    }
+
+    /// The learner that computes it. With a scale of the targets, which only kinds get that
+    /// [scale them](Kind::scales_targets), its outputs are multiplied by the deviation and the mean
+    /// is added: losses and predictions have the units of the data.
+    fn learner(&self, shape: &Shape, targets: Option<&Scale>) -> Box<dyn Learner>;
 }
 
 /// How the parameters start.

@@ -10,7 +10,10 @@ use super::{
     Gradient, Kind, Learner, Shape, Sums, Targets, Tensor,
     affine::{Affine, buffer},
 };
-use crate::{data::Task, rng::Stream};
+use crate::{
+    data::{Scale, Task},
+    rng::Stream,
+};
 
 /// The kind `least-squares`.
 #[derive(Debug)]
@@ -42,7 +45,7 @@ impl Kind for LeastSquares {
         layer.initial(2.0 / (layer.inputs + layer.outputs) as f64, stream, x);
     }
 
-    fn learner(&self, shape: &Shape) -> Box<dyn Learner> {
+    fn learner(&self, shape: &Shape, _targets: Option<&Scale>) -> Box<dyn Learner> {
         Box::new(Linear { layer: linear(shape), residual: Vec::new() })
     }
 }
@@ -77,7 +80,7 @@ impl Learner for Linear {
         let mut residual = buffer(&mut self.residual, features.nrows(), self.layer.outputs);
         self.layer.forward(x, &features, &mut residual);
         let weight = gradient.as_ref().map(|gradient| gradient.weight);
-        let sums = squared_error(&mut residual, values(targets), weight);
+        let sums = squared_error(&mut residual, values(targets), weight, None);
         if let Some(mut gradient) = gradient {
             self.layer.backward(&features, &residual.view(), &mut gradient);
         }
@@ -106,16 +109,31 @@ pub(super) fn values(targets: Targets<'_>) -> ArrayView2<'_, f32> {
 }
 
 /// Half the sum over rows of |z - y|^2; with a weight, `outputs` becomes weight * (z - y), its
-/// gradient.
+/// gradient. With a scale, z is scaled, and the gradient is that of the error of scaled numbers,
+/// |z - (y - mean) / deviation|^2; the sum has the units of y.
 pub(super) fn squared_error(
     outputs: &mut ArrayViewMut2<'_, f32>,
     values: ArrayView2<'_, f32>,
     weight: Option<f32>,
+    scale: Option<&Scale>,
 ) -> Sums {
     let mut sum = 0.0;
-    for (z, y) in outputs.iter_mut().zip(values) {
-        *z -= y;
-        sum += f64::from(*z) * f64::from(*z);
+    match scale {
+        None => {
+            for (z, y) in outputs.iter_mut().zip(values) {
+                *z -= y;
+                sum += f64::from(*z) * f64::from(*z);
+            }
+        }
+        Some(Scale { mean, deviation }) => {
+            for (mut row, values) in outputs.rows_mut().into_iter().zip(values.rows()) {
+                let scale = mean.iter().zip(deviation);
+                for ((z, y), (mean, deviation)) in row.iter_mut().zip(values).zip(scale) {
+                    *z -= ((f64::from(*y) - mean) / deviation) as f32;
+                    sum += (f64::from(*z) * deviation).powi(2);
+                }
+            }
+        }
     }
     if let Some(weight) = weight {
         outputs.map_inplace(|z| *z *= weight);

@@ -1,6 +1,6 @@
 //! A multilayer perceptron: affine layers with ReLU between them (Rumelhart, Hinton and Williams
 //! 1986); at the end cross-entropy of softmax for classes, 1/(2m) sum over m rows of |z - y|^2 for
-//! numbers.
+//! numbers, which a run scales to mean 0 and deviation 1.
 //!
 //! Tensors `layer0.weight` (inputs x hidden), `layer0.bias`, `layer1.weight`, ... Hidden layers
 //! start from normal weights of variance 2 / inputs (He, Zhang, Ren and Sun, "Delving Deep into
@@ -16,7 +16,10 @@ use super::{
     least_squares::{squared_error, values},
     softmax::{classes, cross_entropy, probabilities},
 };
-use crate::{data::Task, rng::Stream};
+use crate::{
+    data::{Scale, Task},
+    rng::Stream,
+};
 
 /// The kind `mlp`.
 #[derive(Debug)]
@@ -68,10 +71,23 @@ impl Kind for Mlp {
         }
     }
 
-    fn learner(&self, shape: &Shape) -> Box<dyn Learner> {
+    /// Its gradients grow with more than the square of its targets, so that no step fits all units.
+    fn scales_targets(&self) -> bool {
+        true
+    }
+
+    /// The curvature of squared errors grows with the width H of the last hidden layer, that of
+    /// cross-entropy does not: divided by H / 16 it suits the same steps.
+    fn damping(&self, shape: &Shape) -> f64 {
+        shape.hidden.last().map_or(1.0, |width| (16.0 / *width as f64).min(1.0))
+    }
+
+    fn learner(&self, shape: &Shape, targets: Option<&Scale>) -> Box<dyn Learner> {
         let layers = layers(shape);
         let outputs = vec![Vec::new(); layers.len()];
-        Box::new(Perceptron { task: shape.task, layers, outputs, deltas: [Vec::new(), Vec::new()] })
+        let targets = targets.cloned().map(|scale| (scale, self.damping(shape) as f32));
+        let (task, deltas) = (shape.task, [Vec::new(), Vec::new()]);
+        Box::new(Perceptron { task, targets, layers, outputs, deltas })
     }
 }
 
@@ -85,6 +101,9 @@ fn layers(shape: &Shape) -> Vec<Affine> {
 
 struct Perceptron {
     task: Task,
+    /// The scale of the predicted numbers, if it is trained on scaled ones, and by which factor
+    /// their gradients are multiplied.
+    targets: Option<(Scale, f32)>,
     layers: Vec<Affine>,
     /// The output of each layer for the current block: after ReLU; the last one's scores or
     /// numbers, then their gradient.
@@ -164,7 +183,12 @@ impl Learner for Perceptron {
         let weight = gradient.as_ref().map(|gradient| gradient.weight);
         let sums = match self.task {
             Task::Classification => cross_entropy(&mut last, classes(targets), weight),
-            Task::Regression => squared_error(&mut last, values(targets), weight),
+            Task::Regression => {
+                let scale = self.targets.as_ref();
+                let damping = scale.map_or(1.0, |(_, damping)| *damping);
+                let weight = weight.map(|weight| weight * damping);
+                squared_error(&mut last, values(targets), weight, scale.map(|(scale, _)| scale))
+            }
         };
         if let Some(gradient) = gradient {
             self.backward(x, &features, gradient);
@@ -184,7 +208,14 @@ impl Learner for Perceptron {
         out.assign(&view(&last[..rows * columns], rows, columns));
         match self.task {
             Task::Classification => probabilities(&mut out),
-            Task::Regression => {}
+            Task::Regression => {
+                let Some((Scale { mean, deviation }, _)) = &self.targets else { return };
+                for mut row in out.rows_mut() {
+                    for (z, (mean, deviation)) in row.iter_mut().zip(mean.iter().zip(deviation)) {
+                        *z = (f64::from(*z) * deviation + mean) as f32;
+                    }
+                }
+            }
         }
     }
 }

@@ -57,7 +57,7 @@ pub(crate) use model::count_elements;
 pub use model::{MAX_PARAMETERS, Model, ModelParams};
 pub(crate) use model_file::write_header;
 pub use model_file::{SavedModel, read_tensors};
-pub(crate) use model_file::{read_scale, write_tensors};
+pub(crate) use model_file::{read_scale, read_target_scale, write_tensors};
 pub use optimizer::Optimizer;
 pub use optimizer_config::{Adam, BatchSize, OptimizerConfig, OptimizerKind, OptimizerParams};
 pub(crate) use quality::most_probable;

@@ -6,12 +6,12 @@ use ndarray::{Array2, ArrayView2, Axis, Slice};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BLOCK_ROWS, Evaluation, Init, KINDS, Kind, ModelError, Objective, Shape, Tensor, read_tensors,
-    supervised,
+    BLOCK_ROWS, Evaluation, Init, KINDS, Kind, Learner, ModelError, Objective, Shape, Tensor,
+    read_tensors, supervised,
 };
 use crate::{
     config::{self, ConfigError},
-    data::{Dataset, Task},
+    data::{Dataset, Scale, Task},
     rng::{Purpose, Stream},
     vector,
 };
@@ -100,6 +100,12 @@ impl ModelParams {
         }
     }
 
+    /// Whether the model predicts numbers and is trained on scaled ones.
+    pub(crate) fn scales_targets(&self) -> bool {
+        kind(&self.kind).is_ok_and(Kind::scales_targets)
+            && self.task().is_ok_and(|task| task == Task::Regression)
+    }
+
     /// Whether the model predicts classes or numbers: needed before the data is read.
     ///
     /// # Errors
@@ -138,6 +144,8 @@ pub struct Model {
     shape: Shape,
     tensors: Vec<Tensor>,
     parameters: usize,
+    /// The scale of the predicted numbers, if it is trained on scaled ones.
+    targets: Option<Arc<Scale>>,
 }
 
 impl PartialEq for Model {
@@ -194,7 +202,28 @@ impl Model {
                 let problem = format!("at most {MAX_PARAMETERS} parameters are accepted");
                 ConfigError::new("model", sizes, problem)
             })?;
-        Ok(Model { kind, shape, tensors, parameters })
+        Ok(Model { kind, shape, tensors, parameters, targets: None })
+    }
+
+    /// The same model with this scale of the predicted numbers: its parameters are those of scaled
+    /// ones, its losses and predictions have the units of the data. It has as many numbers as the
+    /// model has outputs.
+    #[must_use]
+    pub fn with_targets(self, targets: Option<Scale>) -> Model {
+        Model { targets: targets.map(Arc::new), ..self }
+    }
+
+    /// The scale of the predicted numbers of a model that is trained on some of this mean and
+    /// deviation.
+    #[must_use]
+    pub(crate) fn target_scale(&self, mut data: Scale) -> Scale {
+        let factor = libm::sqrt(self.kind.damping(&self.shape));
+        data.deviation.iter_mut().for_each(|deviation| *deviation *= factor);
+        data
+    }
+
+    pub(super) fn learner(&self) -> Box<dyn Learner> {
+        self.kind.learner(&self.shape, self.targets.as_deref())
     }
 
     /// The initial parameters x_0, the same on every node; `None` for the kind's default. Paths are
@@ -243,7 +272,7 @@ impl Model {
     /// If the data does not have this model's sizes or task.
     pub fn objective(&self, data: Arc<Dataset>) -> Result<Box<dyn Objective>, ModelError> {
         self.check(&data)?;
-        let learner = self.kind.learner(&self.shape);
+        let learner = self.learner();
         Ok(Box::new(supervised::Supervised::new(learner, self.tensors.clone(), data)))
     }
 
@@ -254,7 +283,7 @@ impl Model {
     pub fn evaluate(&self, x: &[f32], data: &Dataset) -> Result<Evaluation, ModelError> {
         self.check(data)?;
         self.check_parameters(x)?;
-        Ok(supervised::evaluate(&mut *self.kind.learner(&self.shape), x, data))
+        Ok(supervised::evaluate(&mut *self.learner(), x, data))
     }
 
     /// Probabilities of the classes, or the predicted numbers, for rows x inputs features: rows x
@@ -269,7 +298,7 @@ impl Model {
     ) -> Result<Array2<f32>, ModelError> {
         self.check_inputs(features.ncols())?;
         self.check_parameters(x)?;
-        let mut learner = self.kind.learner(&self.shape);
+        let mut learner = self.learner();
         let mut out = Array2::zeros((features.nrows(), self.shape.outputs));
         for start in (0..features.nrows()).step_by(BLOCK_ROWS) {
             let rows = Slice::from(start..(start + BLOCK_ROWS).min(features.nrows()));

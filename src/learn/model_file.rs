@@ -12,8 +12,10 @@
 //! `gradvine.targets` (JSON arrays); with a schema `gradvine.schema` (a JSON array of tables, as in
 //! an experiment) and `gradvine.fills` (a JSON array: what missing values become whose schema says
 //! mean or median); with scaling `gradvine.mean` and `gradvine.deviation` (JSON
-//! arrays of `f64` in shortest round-trip form); every other key is the caller's. The same model
-//! gives the same bytes: keys have a fixed order.
+//! arrays of `f64` in shortest round-trip form); with scaled targets `gradvine.target_mean` and
+//! `gradvine.target_deviation` (likewise): a prediction is the network's output times the deviation,
+//! plus the mean. Every other key is the caller's. The same model gives the same bytes: keys have a
+//! fixed order.
 
 use std::{collections::BTreeMap, fs::File, io::Read, path::Path};
 
@@ -155,7 +157,10 @@ impl SavedModel {
     fn check_metadata(&self) -> Result<(), ModelError> {
         let shape = self.model.shape();
         if let Some(scale) = &self.preprocessing.scale {
-            scale.check(shape.inputs)?;
+            scale.check("data.scale", shape.inputs)?;
+        }
+        if let Some(scale) = &self.preprocessing.targets {
+            scale.check("data.target_scale", shape.outputs)?;
         }
         let mut agreed = 0;
         if let Some(schema) = &self.schema {
@@ -220,6 +225,10 @@ impl SavedModel {
             own("mean", numbers(scale.mean.iter().copied()));
             own("deviation", numbers(scale.deviation.iter().copied()));
         }
+        if let Some(scale) = &self.preprocessing.targets {
+            own("target_mean", numbers(scale.mean.iter().copied()));
+            own("target_deviation", numbers(scale.deviation.iter().copied()));
+        }
         metadata.extend(
             self.extra.iter().map(|(key, value)| (key.clone(), Value::String(value.clone()))),
         );
@@ -262,7 +271,16 @@ pub fn read_tensors(path: &Path, tensors: &[Tensor]) -> Result<Vec<f32>, ModelEr
 /// The feature scale in a model file's metadata; the tensors are not read. `None` if there is none,
 /// or the file is no model file.
 pub(crate) fn read_scale(path: &Path) -> Option<Scale> {
-    read_keys(path)?.scale().ok()?
+    read_keys(path)?.scale("").ok()?
+}
+
+/// The scale of this many predicted numbers in a model file's metadata; mean 0 and deviation 1 if
+/// the model was trained on numbers as they are. `None` if the file is no model file.
+pub(crate) fn read_target_scale(path: &Path, outputs: usize) -> Option<Scale> {
+    let keys = read_keys(path)?;
+    keys.own("format")?;
+    let plain = || Scale { mean: vec![0.0; outputs], deviation: vec![1.0; outputs] };
+    Some(keys.scale("target_").ok()?.unwrap_or_else(plain))
 }
 
 /// The metadata of a file; `None` if it has none that can be read.
@@ -380,12 +398,17 @@ impl Keys {
     fn saved(self, x: Vec<f32>) -> Result<SavedModel, ModelError> {
         let model = self.model()?;
         let fills = self.floats("fills")?.unwrap_or_default();
+        let targets = self.scale("target_")?;
+        if let Some(scale) = &targets {
+            scale.check("gradvine.target", model.shape().outputs)?;
+        }
         let saved = SavedModel {
-            model,
+            model: model.with_targets(targets.clone()),
             x,
             preprocessing: Preprocessing {
                 fills: fills.into_iter().map(|fill| fill as f32).collect(),
-                scale: self.scale()?,
+                scale: self.scale("")?,
+                targets,
             },
             schema: self.json("schema")?,
             classes: self.json("classes")?.unwrap_or_default(),
@@ -431,12 +454,14 @@ impl Keys {
             .ok_or_else(|| self.bad("task", "\"classification\" or \"regression\" is accepted"))
     }
 
-    fn scale(&self) -> Result<Option<Scale>, ModelError> {
-        match (self.floats("mean")?, self.floats("deviation")?) {
+    /// The scale whose keys begin so.
+    fn scale(&self, begin: &str) -> Result<Option<Scale>, ModelError> {
+        let part = |name: &str| self.floats(&format!("{begin}{name}"));
+        match (part("mean")?, part("deviation")?) {
             (None, None) => Ok(None),
             (Some(mean), Some(deviation)) => Ok(Some(Scale { mean, deviation })),
             _ => {
-                let key = format!("mean and {PREFIX}deviation");
+                let key = format!("{begin}mean and {PREFIX}{begin}deviation");
                 Err(missing(&key, "both or neither are needed"))
             }
         }

@@ -11,7 +11,10 @@ use super::{
     affine::{Affine, buffer},
     least_squares::{linear, linear_tensors},
 };
-use crate::{data::Task, rng::Stream};
+use crate::{
+    data::{Scale, Task},
+    rng::Stream,
+};
 
 /// The kind `softmax`.
 #[derive(Debug)]
@@ -43,7 +46,7 @@ impl Kind for Softmax {
         layer.initial(2.0 / (layer.inputs + layer.outputs) as f64, stream, x);
     }
 
-    fn learner(&self, shape: &Shape) -> Box<dyn Learner> {
+    fn learner(&self, shape: &Shape, _targets: Option<&Scale>) -> Box<dyn Learner> {
         Box::new(Regression { layer: linear(shape), scores: Vec::new() })
     }
 }

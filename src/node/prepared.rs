@@ -237,7 +237,11 @@ fn conclude(
     let kept = files.map_or(Ok(()), |(recorder, _)| recorder.finish(true));
     let made = Summary::of_run(design, &ended.records, &ended.history);
     let summary = match (made, files) {
-        (Ok(summary), _) => summary,
+        (Ok(mut summary), Some((recorder, _))) => {
+            recorder.add_warnings(&mut summary);
+            summary
+        }
+        (Ok(summary), None) => summary,
         (Err(why), Some((recorder, directory))) => {
             return Err(recorder.unusable(directory, why.to_string(), kept));
         }

@@ -25,15 +25,16 @@ impl<T> Agreed<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces the value, unless it is equal, and returns the one that holds now.
-    pub(super) fn set(&self, value: T) -> Arc<T>
+    /// Replaces the value, unless it is equal; returns the one that holds now, and whether it is
+    /// new.
+    pub(super) fn set(&self, value: T) -> (Arc<T>, bool)
     where
         T: PartialEq,
     {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*known {
-            Some(known) if **known == value => Arc::clone(known),
-            _ => Arc::clone(known.insert(Arc::new(value))),
+            Some(known) if **known == value => (Arc::clone(known), false),
+            _ => (Arc::clone(known.insert(Arc::new(value))), true),
         }
     }
 }

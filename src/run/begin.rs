@@ -14,20 +14,10 @@ impl RunDirectory {
     /// out for tests. Warns if little space is free.
     ///
     /// # Errors
-    /// As [`RunDirectory::create`]; if there is no room for the run, a file cannot be written, or the
-    /// folder has a file of the user that would be overwritten.
+    /// As [`RunDirectory::create`]; if there is no room for the run, or a file cannot be written.
     pub fn begin(whole: &Whole, path: &Path, warn: &Warn) -> Result<RunDirectory, EndError> {
         let design = &whole.design;
         Space::of(design, SavedFiles::All).ensure(path, warn)?;
-        let has = |name: &&str| path.join(name).exists();
-        let foreign = ["experiment.toml", "topology.toml", "data.json"].into_iter().find(has);
-        if let Some(name) =
-            foreign.filter(|_| !["metrics.jsonl", "summary.json"].iter().any(|n| has(n)))
-        {
-            let problem =
-                format!("this folder has a file {name} that is not of a run: name another");
-            return Err(ConfigError::new("run.out", path.display(), problem).into());
-        }
         let directory = RunDirectory::create(path)?;
         directory.write("experiment.toml", &design.experiment.moved().to_toml())?;
         directory.write("topology.toml", &design.topology.to_toml())?;

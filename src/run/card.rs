@@ -174,6 +174,23 @@ impl Card<'_> {
             let more = inputs - SHOWN;
             let _ = writeln!(text, "\n{more} more are in the metadata of `{MEAN_MODEL}`.");
         }
+        text + &self.outputs()
+    }
+
+    /// The constants of the predicted numbers, if the model was trained on scaled ones.
+    fn outputs(&self) -> String {
+        let Some(scale) = &self.saved.preprocessing.targets else { return String::new() };
+        let mut text = String::from(
+            "\n## Outputs\n\nThe tensors predict scaled numbers. `gradvine predict` and the ONNX \
+             graph multiply them by the deviation and add the mean, which follow from the training \
+             rows of all nodes. All losses and figures have the units of the data.\n\n",
+        );
+        let mut table = Table::new(&["name", "mean>", "deviation>"]);
+        for (output, name) in self.saved.output_names().iter().enumerate().take(SHOWN) {
+            let (mean, deviation) = (scale.mean[output], scale.deviation[output]);
+            table.add([escape(name), number(mean), number(deviation)]);
+        }
+        text += &table.to_string();
         text
     }
 

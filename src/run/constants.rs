@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use super::{Whole, shard::preprocessing_over};
+use super::{RowConstants, Whole};
 use crate::{
     config::ConfigError,
     learn::{Batch, BatchSize, Batches, Objective},
@@ -52,12 +52,13 @@ impl Constants {
     /// If the data does not fit the model.
     pub fn measure(whole: &Whole) -> Result<Constants, ConfigError> {
         let design = &whole.design;
-        let preprocessing = preprocessing_over(design, &whole.shards)?;
+        let preprocessing = RowConstants::over(design, &whole.shards)?.preprocessing;
+        let model = whole.model.clone().with_targets(preprocessing.targets.clone());
         let mut objectives: Vec<Box<dyn Objective>> = Vec::new();
         for shard in &whole.shards {
             let mut rows = (**shard.raw()).clone();
             preprocessing.apply(&mut rows)?;
-            objectives.push(whole.model.objective(Arc::new(rows))?);
+            objectives.push(model.objective(Arc::new(rows))?);
         }
         let (x, d) = (design.initial.to_vec(), design.parameters());
         let nodes = objectives.len() as f64;

@@ -5,13 +5,13 @@ use std::{path::Path, sync::Arc};
 
 use super::{
     needs,
-    record::{Opening, Sums},
-    stop_early,
+    opening::{Opening, Sums},
+    stop_early, warm_start,
 };
 use crate::{
     compress::{self, Compressor},
     config::ConfigError,
-    data::{Scale, Schema, Task},
+    data::Task,
     experiment::{
         DataParams, Experiment, Policy, RequireParams, StartParams, TopologyParams, Transport,
         Weighting,
@@ -23,7 +23,7 @@ use crate::{
     },
     learn::{
         Init, MAX_PARAMETERS, Model, ModelParams, Optimizer, OptimizerConfig, OptimizerParams,
-        Tensor, count_elements, count_trained, read_scale,
+        Tensor, count_elements, count_trained,
     },
     mixing::{MatrixError, Schedule, Topology, TopologyError, Weights, family},
     units::NodeId,
@@ -88,13 +88,24 @@ impl Design {
         experiment.model.inputs = Some(inputs);
         experiment.model.outputs = Some(outputs);
         experiment.data.weighting.get_or_insert(Weighting::Nodes);
-        if let Some(scale) = scale_of_init(&experiment) {
+        if let Some(scale) = warm_start::scale_of_init(&experiment) {
             experiment.data.scale = Some(scale);
         }
-        if let Some(scale) = &experiment.data.scale {
-            scale.check(inputs)?;
+        if let Some(scale) = warm_start::target_scale_of_init(&experiment, outputs) {
+            experiment.data.target_scale = Some(scale);
         }
-        check_setup(&experiment, inputs)?;
+        if let Some(scale) = &experiment.data.scale {
+            scale.check("data.scale", inputs)?;
+        }
+        if let Some(scale) = &experiment.data.target_scale {
+            if !experiment.model.scales_targets() {
+                let problem = "only a model of numbers with hidden layers scales its targets: leave \
+                               it out, or use kind = \"mlp\" with task = \"regression\"";
+                return Err(ConfigError::at("data.target_scale", problem));
+            }
+            scale.check("data.target_scale", outputs)?;
+        }
+        Sums::of(&experiment, inputs, outputs).check()?;
         needs::one_copy(model.parameters())?;
         let (init, seed) = (experiment.own_init(), experiment.run.seed);
         let initial = model.initial(init, &experiment.folder, seed)?;
@@ -343,7 +354,7 @@ impl Design {
 
     /// The sums that nodes exchange before round 0.
     pub(crate) fn sums(&self) -> Sums {
-        sums(&self.experiment, self.features)
+        Sums::of(&self.experiment, self.features, self.outputs)
     }
 
     /// The model of `[model]`, with known sizes.
@@ -377,16 +388,6 @@ fn weighting_warning(experiment: &Experiment) -> Option<String> {
          takes large ones for lies; use \"nodes\""
             .to_string()
     })
-}
-
-/// The feature scale that the model of `model.init` was trained with, if the experiment
-/// standardises and gives no scale: the model fits no other.
-fn scale_of_init(experiment: &Experiment) -> Option<Scale> {
-    let Some(Init::File(name)) = &experiment.model.init else { return None };
-    if !experiment.data.standardize || experiment.data.scale.is_some() {
-        return None;
-    }
-    read_scale(&experiment.folder.join(name))
 }
 
 /// The value of `model.kind` and `data.source` in the files of runs whose model a program brought.
@@ -551,29 +552,6 @@ fn family_spec(name: &str, sizes: &[(&str, Option<u32>)]) -> Result<String, Conf
     };
     let values = keys.iter().map(value).collect::<Result<Vec<_>, _>>()?;
     Ok(format!("{name}:{}", values.join(&family.separator().to_string())))
-}
-
-/// The sums that nodes exchange before round 0, of so many features.
-fn sums(experiment: &Experiment, inputs: usize) -> Sums {
-    let data = &experiment.data;
-    let gaps = data.schema.as_ref().map(Schema::agreed).unwrap_or_default();
-    let moments = (data.standardize && data.scale.is_none()) || !gaps.is_empty();
-    Sums { inputs, moments, gaps }
-}
-
-/// Checks that the sums of this many features can be exchanged.
-fn check_setup(experiment: &Experiment, inputs: usize) -> Result<(), ConfigError> {
-    let record = Opening::byte_len(&sums(experiment, inputs));
-    if record <= tree::SETUP_LIMIT {
-        return Ok(());
-    }
-    let problem = format!(
-        "the sums of {inputs} features make a record of {record} bytes, a run takes at most {}: \
-         scale the data \
-         beforehand and set it to false, or give data.scale",
-        tree::SETUP_LIMIT
-    );
-    Err(ConfigError::new("data.standardize", true, problem))
 }
 
 /// Checks a number of seconds.

@@ -7,7 +7,8 @@ use super::{
     record::{Closing, Score, or_nan},
 };
 use crate::{
-    learn::{ClassCounts, ClassQuality, Counts, ValueQuality, ValueSums},
+    data::Task,
+    learn::{ClassCounts, ClassQuality, Counts, Model, ValueQuality, ValueSums},
     units::NodeId,
 };
 
@@ -337,6 +338,31 @@ impl Judge {
     }
 }
 
+/// A loss on the training rows this many times that of equal probabilities is worth a warning.
+const WORSE: f64 = 100.0;
+
+/// A warning if there is one class only, or if the mean model does far worse on the training rows
+/// than one that knows nothing.
+pub(super) fn training_warning(design: &Design, loss: Option<f64>) -> Option<String> {
+    let is_of_classes = |model: Model| model.task() == Task::Classification;
+    if !design.table_model().is_ok_and(is_of_classes) {
+        return None;
+    }
+    if design.outputs == 1 {
+        let names = design.output_names();
+        let name = names.first().map_or("0", String::as_str);
+        return Some(format!("\"{name}\" is the only class: a model of it is always right"));
+    }
+    let (loss, even) = (loss?, libm::log(design.outputs as f64));
+    (loss.is_nan() || loss > WORSE * even).then(|| {
+        format!(
+            "the loss of the mean model on the training rows is {loss:.4}, that of equal \
+             probabilities {even:.4}: the step is too large, or the features differ too much in \
+             size"
+        )
+    })
+}
+
 /// Sites on whose rows the mean model is far worse than on the rows of all others.
 fn sites(design: &Design, parts: &[Part<'_>]) -> Vec<String> {
     let rows = parts.iter().map(|part| part.score.rows as f64).sum::<f64>();
@@ -347,7 +373,7 @@ fn sites(design: &Design, parts: &[Part<'_>]) -> Vec<String> {
     };
     let all_correct: Option<f64> = parts.iter().map(correct).sum();
     let all_square: Option<f64> = parts.iter().map(square).sum();
-    let mut warnings = Vec::new();
+    let mut warnings: Vec<String> = single_class(design, parts).into_iter().collect();
     for part in parts {
         let (own, name) = (part.score.rows as f64, &design.topology.node(part.node).name);
         let others = rows - own;
@@ -379,6 +405,29 @@ fn sites(design: &Design, parts: &[Part<'_>]) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// A warning of sites whose test rows are all of one class.
+fn single_class(design: &Design, parts: &[Part<'_>]) -> Option<String> {
+    let single = |part: &&Part<'_>| match part.counts {
+        Some(Counts::Classes(counts)) => {
+            let quality = ClassQuality::of_counts(counts);
+            quality.classes() > 1 && quality.rows().iter().filter(|rows| **rows > 0).count() == 1
+        }
+        _ => false,
+    };
+    let single: Vec<&Part<'_>> = parts.iter().filter(single).collect();
+    let names: Vec<&str> = (single.iter().take(SHOWN))
+        .map(|part| design.topology.node(part.node).name.as_str())
+        .collect();
+    let more = if single.len() > SHOWN { ", ..." } else { "" };
+    (!single.is_empty()).then(|| {
+        format!(
+            "site {}{more}: all test rows are of one class: no accuracy there, balanced or not, \
+             says anything about the others",
+            names.join(", ")
+        )
+    })
 }
 
 fn percent(share: f64) -> String {

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::{Design, Whole, record::Opening, stop_early};
+use super::{Design, Whole, opening::Opening, stop_early};
 use crate::{
     compress::{self, Size},
     config::ConfigError,
@@ -253,6 +253,6 @@ fn divided(design: &Design, rows: &Dataset) -> u64 {
 /// The setup records of all nodes, which the root collects.
 fn setup(design: &Design) -> u64 {
     let sums = design.sums();
-    let record = if sums.moments { Opening::byte_len(&sums) as u64 } else { 0 };
+    let record = if sums.are_some() { Opening::byte_len(&sums) as u64 } else { 0 };
     record.saturating_mul(design.topology.nodes() as u64)
 }

@@ -7,7 +7,9 @@ use std::{
 
 use super::{
     Design, design,
-    record::{Closing, MEASURE_NAME, MOST_MEASURES, MOST_ROWS, Opening, Sums, merge},
+    opening::{Merged, Opening, Sums},
+    record::{Closing, MEASURE_NAME, MOST_MEASURES, MOST_ROWS},
+    row_constants::setup,
 };
 use crate::{
     config::ConfigError,
@@ -262,13 +264,12 @@ impl OwnLearner {
 
 impl Learner for OwnLearner {
     fn setup(&mut self) -> Option<Setup> {
-        let record =
-            Opening { rows: self.gradients.rows(), moments: None, gaps: Vec::new() }.to_bytes();
-        Some(Setup::new(record, Arc::new(|records: &[&[u8]]| merge(records, &Sums::default()))))
+        let record = Opening::of_rows(self.gradients.rows()).to_bytes();
+        Some(setup(record, Sums::default()))
     }
 
     fn prepare(&mut self, merged: &[u8]) -> Result<(), ConfigError> {
-        let all = Opening::from_bytes(merged, &Sums::default())
+        let all = Merged::from_bytes(merged, &Sums::default())
             .map_err(|error| ConfigError::at("setup record of all nodes", error))?;
         if self.by_rows {
             let own = self.nodes as f64 * self.gradients.rows() as f64;

@@ -1,12 +1,11 @@
-//! The records that a node sends: one before round 0, which the root merges, and one at the end,
-//! which every node reads, so that all write the same summary.
+//! The record that a node sends at the end, and which every node reads, so that all write the same
+//! summary.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    data::{Dataset, GapSums, Missing, Moments},
     digest,
     drive::{Conclusion, Elapsed},
     gossip::{LinkTraffic, OwnModel, Traffic},
@@ -30,123 +29,6 @@ pub(crate) const MEASURE_NAME: usize = 64;
 /// The maximum number of rows of all nodes together: larger whole numbers are not exact in `f64`.
 /// The maximum number of rows of a node.
 pub(super) const MOST_ROWS: u64 = 1 << 53;
-
-/// The sums that the nodes of a run exchange before round 0.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sums {
-    /// The number of features.
-    pub(crate) inputs: usize,
-    /// Whether the sums of features and of their squares are among them.
-    pub(crate) moments: bool,
-    /// The features whose missing values become what all nodes decide.
-    pub(crate) gaps: Vec<(usize, Missing)>,
-}
-
-/// The record before round 0: the number of rows, and their sums if features are to be
-/// standardised or missing values to be filled.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Opening {
-    /// Rows of the shard.
-    pub(crate) rows: u64,
-    /// Sums over the shard; `None` if none are needed.
-    pub(crate) moments: Option<Moments>,
-    /// Missing values, in the order of [`Sums::gaps`].
-    pub(crate) gaps: Vec<GapSums>,
-}
-
-impl Opening {
-    /// The record of a node's rows, with these sums.
-    ///
-    /// # Panics
-    /// If the data was read with another schema.
-    pub(crate) fn of(data: &Dataset, sums: &Sums) -> Opening {
-        assert_eq!(data.gaps.len(), sums.gaps.len(), "missing values of another schema");
-        let gaps = data.gaps.iter().zip(&sums.gaps);
-        Opening {
-            rows: data.rows() as u64,
-            moments: sums.moments.then(|| Moments::of(data)),
-            gaps: gaps.map(|(gaps, (_, missing))| GapSums::of(data, gaps, *missing)).collect(),
-        }
-    }
-
-    /// Adds another node's record. For equal bits, add them in ascending order.
-    ///
-    /// # Panics
-    /// If only one of them has sums, or they have different numbers of features.
-    pub(crate) fn merge(&mut self, other: &Opening) {
-        self.rows = self.rows.saturating_add(other.rows).min(MOST_ROWS);
-        self.gaps.iter_mut().zip(&other.gaps).for_each(|(gaps, other)| gaps.merge(other));
-        match (&mut self.moments, &other.moments) {
-            (Some(moments), Some(other)) => moments.merge(other),
-            (None, None) => (),
-            _ => panic!("sums of some rows only"),
-        }
-    }
-
-    /// The maximum length of [`Opening::to_bytes`] with these sums.
-    pub(crate) fn byte_len(sums: &Sums) -> usize {
-        let moments = if sums.moments { Moments::byte_len(sums.inputs) } else { 0 };
-        let gaps: usize = sums.gaps.iter().map(|(_, missing)| GapSums::byte_len(*missing)).sum();
-        moments.saturating_add(8).saturating_add(gaps)
-    }
-
-    /// Encodes the record: the number of rows, then missing values, then the sums.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = self.rows.to_le_bytes().to_vec();
-        bytes.extend(self.gaps.iter().flat_map(GapSums::to_bytes));
-        if let Some(moments) = &self.moments {
-            bytes.extend(moments.to_bytes());
-        }
-        bytes
-    }
-
-    /// Decodes the record, with these sums.
-    ///
-    /// # Errors
-    /// If it is cut short, lacks expected sums or has unexpected ones, has sums of another number
-    /// of features or sums that no data can have, or counts too many rows.
-    pub(crate) fn from_bytes(bytes: &[u8], sums: &Sums) -> Result<Opening, String> {
-        let (rows, mut rest) =
-            bytes.split_first_chunk::<8>().ok_or("a setup record is cut short")?;
-        let mut gaps = Vec::with_capacity(sums.gaps.len());
-        for (_, missing) in &sums.gaps {
-            let (one, after) = GapSums::from_bytes(rest, *missing, u64::from_le_bytes(*rows))?;
-            gaps.push(one);
-            rest = after;
-        }
-        let moments = match (sums.moments, rest.is_empty()) {
-            (false, true) => None,
-            (true, false) => {
-                Some(Moments::from_bytes(rest, sums.inputs).map_err(|error| error.to_string())?)
-            }
-            (true, true) => {
-                return Err("it has no sums, though features are to be standardised".into());
-            }
-            (false, false) => return Err("it has sums, though none are asked for".into()),
-        };
-        let rows = u64::from_le_bytes(*rows);
-        if rows > MOST_ROWS {
-            return Err(format!("{rows} rows, at most {MOST_ROWS} can be counted"));
-        }
-        Ok(Opening { rows, moments, gaps })
-    }
-}
-
-/// Merges the setup records of all nodes, in node order.
-///
-/// # Errors
-/// If one of them is wrong; see [`Opening::from_bytes`].
-pub(crate) fn merge(records: &[&[u8]], sums: &Sums) -> Result<Vec<u8>, String> {
-    let mut all: Option<Opening> = None;
-    for record in records {
-        let opening = Opening::from_bytes(record, sums)?;
-        match &mut all {
-            Some(all) => all.merge(&opening),
-            None => all = Some(opening),
-        }
-    }
-    Ok(all.expect("a run has nodes").to_bytes())
-}
 
 /// The record at the end: a node's work, and the quality of its model and of the mean on its data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

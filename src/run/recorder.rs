@@ -14,8 +14,8 @@ use std::{
 use litemap::LiteMap;
 
 use super::{
-    Agreed, Design, EndError, Ending, RunDirectory, Shared, Single, Summary, Whole, class_counts,
-    record::Closing,
+    Agreed, Design, EndError, Ending, RowConstants, RunDirectory, Shared, Single, Summary, Whole,
+    class_counts, record::Closing,
 };
 use crate::{
     config::ConfigError,
@@ -42,7 +42,7 @@ pub struct RunInfo {
     design: Arc<Design>,
     /// `None` for a program's model.
     model: Option<Model>,
-    preprocessing: Agreed<Preprocessing>,
+    agreed: Agreed<RowConstants>,
     classes: Vec<String>,
     columns: Option<Columns>,
     /// Rows and rows per class of the nodes whose data is here.
@@ -57,7 +57,7 @@ impl From<&Whole> for RunInfo {
         RunInfo {
             design: Arc::clone(&whole.design),
             model: Some(whole.model.clone()),
-            preprocessing: whole.preprocessing.clone(),
+            agreed: whole.agreed.clone(),
             classes: whole.classes.clone(),
             columns: whole.shards[0].raw().columns.clone(),
             rows: whole.shards.iter().enumerate().map(rows).collect(),
@@ -70,7 +70,7 @@ impl From<&Single> for RunInfo {
         RunInfo {
             design: Arc::clone(&single.design),
             model: Some(single.model.clone()),
-            preprocessing: single.preprocessing.clone(),
+            agreed: single.agreed.clone(),
             classes: single.classes.clone(),
             columns: single.columns().cloned(),
             rows: LiteMap::from_iter([(single.node, (single.rows, single.class_rows.clone()))]),
@@ -84,7 +84,7 @@ impl RunInfo {
         RunInfo {
             design,
             model: None,
-            preprocessing: Agreed::default(),
+            agreed: Agreed::default(),
             classes: Vec::new(),
             columns: None,
             rows: LiteMap::from_iter([(node, (rows, Vec::new()))]),
@@ -191,12 +191,21 @@ impl Recorder {
         }
     }
 
+    /// Adds to a summary what the nodes have noticed before round 0.
+    pub(crate) fn add_warnings(&self, summary: &mut Summary) {
+        if let Some(agreed) = self.lock().known.agreed.get() {
+            summary.warnings.splice(0..0, agreed.warnings.iter().cloned());
+        }
+    }
+
     /// The summary of a run that ended early.
     pub fn summary(&self) -> Summary {
         let state = self.lock();
         let closings: Vec<(NodeId, Closing)> = state.closings.clone().into_iter().collect();
         let mut summary = Summary::of(&state.known.design, &closings);
         summary.mean_digest = state.mean.clone().unwrap_or_default();
+        drop(state);
+        self.add_warnings(&mut summary);
         summary
     }
 
@@ -346,10 +355,13 @@ impl RunInfo {
         let Some(model) = &self.model else {
             return Ok(write_tensors(path, &self.design.tensors, x, &extra)?);
         };
+        let agreed = self.agreed.get();
+        let preprocessing =
+            agreed.map(|agreed| Preprocessing::clone(&agreed.preprocessing)).unwrap_or_default();
         let saved = SavedModel {
-            model: model.clone(),
+            model: model.clone().with_targets(preprocessing.targets.clone()),
             x: x.to_vec(),
-            preprocessing: self.preprocessing.get().as_deref().cloned().unwrap_or_default(),
+            preprocessing,
             schema: self.design.experiment.data.schema.clone(),
             classes: self.classes.clone(),
             columns: self.columns.clone(),

@@ -194,6 +194,7 @@ fn conclude(
         Ok(summary) => summary,
         Err(why) => return Err(recorder.unusable(directory, why.to_string(), kept)),
     };
+    recorder.add_warnings(&mut summary);
     summary.record_warnings().for_each(|line| warn(&format!("warning: {line}")));
     summary.trace = trace;
     if interrupted {

@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ndarray::ArrayView1;
 
 use super::{
-    Agreed, Design,
+    Agreed, Design, RowConstants,
     division::join,
-    record::{Closing, Opening, merge},
+    opening::{Merged, Opening},
+    record::Closing,
+    row_constants::setup,
 };
 use crate::{
     config::ConfigError,
-    data::{self, Dataset, Preprocessing, Schema, Target, agree},
+    data::{self, Dataset, Preprocessing, Target},
     drive::{Conclusion, Learner},
     experiment::RunParams,
     gossip::{Tally, tree::Setup},
@@ -136,7 +138,7 @@ pub struct ShardLearner {
     shard: Arc<Shared>,
     test: Option<Arc<Shared>>,
     /// The constants that all nodes use, once known.
-    preprocessing: Agreed<Preprocessing>,
+    agreed: Agreed<RowConstants>,
     started: Option<Started>,
 }
 
@@ -151,19 +153,38 @@ struct Started {
     kept: Option<Arc<Dataset>>,
     /// The loss on them in the last round, if it was asked for.
     tally: Option<Tally>,
+    /// The loss above which the run has diverged.
+    limit: f64,
+}
+
+/// A run has diverged if its loss is this many times that of a model that knows nothing.
+const DIVERGED: f64 = 1e9;
+
+/// The loss above which a run on these rows has diverged: that of equal probabilities, or of
+/// predicting 0, times [`DIVERGED`].
+fn limit(model: &Model, data: &Dataset) -> f64 {
+    let loss = match &data.target {
+        Target::Classes { .. } => libm::log(model.shape().outputs.max(2) as f64),
+        Target::Values(values) => {
+            let squares: f64 = values.iter().map(|&y| f64::from(y) * f64::from(y)).sum();
+            0.5 * squares / data.rows() as f64
+        }
+    };
+    // If all targets are 0, nothing says how large a loss may be.
+    if loss > 0.0 { DIVERGED * loss } else { f64::MAX }
 }
 
 impl ShardLearner {
-    /// A learner that has not begun. It sets `preprocessing` when it knows the constants of the run.
+    /// A learner that has not begun. It sets `agreed` when it knows the constants of the run.
     pub(crate) fn new(
         design: Arc<Design>,
         model: Model,
         node: NodeId,
         shard: Arc<Shared>,
         test: Option<Arc<Shared>>,
-        preprocessing: Agreed<Preprocessing>,
+        agreed: Agreed<RowConstants>,
     ) -> ShardLearner {
-        ShardLearner { node, design, model, shard, test, preprocessing, started: None }
+        ShardLearner { node, design, model, shard, test, agreed, started: None }
     }
 
     /// The loss at x on the rows for validation, in rounds that begin with an evaluation.
@@ -183,63 +204,29 @@ impl ShardLearner {
     }
 }
 
-/// The constants from the sums over all rows; the scale may be that of the experiment.
-///
-/// # Errors
-/// If the experiment's scale has another number of features, or a feature has no value at any node.
-pub fn preprocessing_of(design: &Design, all: &Opening) -> Result<Preprocessing, ConfigError> {
-    let data = &design.experiment.data;
-    let features = design.sums().gaps.into_iter().map(|(feature, _)| feature);
-    let gaps: Vec<_> = features.zip(all.gaps.iter().cloned()).collect();
-    let standardize = data.standardize && data.scale.is_none();
-    let mut agreed = agree(all.moments.as_ref(), &gaps, standardize).map_err(|at| {
-        let names = data.schema.as_ref().map(Schema::features).unwrap_or_default();
-        let name = names.get(gaps[at].0).map_or("", String::as_str);
-        let problem = "no row of any node has a value: leave the column out, or set missing to a \
-                       number";
-        ConfigError::at(format!("data.schema[{name}]"), problem)
-    })?;
-    if let Some(scale) = &data.scale {
-        scale.check(design.features)?;
-        agreed.scale = Some(scale.clone());
-    }
-    Ok(agreed)
-}
-
-/// The constants of a run over these shards.
-///
-/// # Errors
-/// As [`preprocessing_of`].
-pub fn preprocessing_over(
-    design: &Design,
-    shards: &[Arc<Shared>],
-) -> Result<Preprocessing, ConfigError> {
-    let sums = design.sums();
-    let mut openings = shards.iter().map(|shard| Opening::of(shard.raw(), &sums));
-    let mut all = openings.next().expect("a run has nodes");
-    openings.for_each(|opening| all.merge(&opening));
-    preprocessing_of(design, &all)
-}
-
 impl Learner for ShardLearner {
     fn setup(&mut self) -> Option<Setup> {
         let sums = self.design.sums();
-        let record = Opening::of(self.shard.raw(), &sums).to_bytes();
-        let merge = move |records: &[&[u8]]| merge(records, &sums);
-        Some(Setup::new(record, Arc::new(merge)))
+        let record = Opening::of(self.node, self.shard.raw(), &sums).to_bytes();
+        Some(setup(record, sums))
     }
 
     fn prepare(&mut self, merged: &[u8]) -> Result<(), ConfigError> {
         let design = &self.design;
-        let all = Opening::from_bytes(merged, &design.sums())
+        let merged = Merged::from_bytes(merged, &design.sums())
             .map_err(|error| ConfigError::at("setup record of all nodes", error))?;
-        let agreed = preprocessing_of(design, &all)?;
+        let constants = RowConstants::new(design, merged, self.shard.raw().columns.as_ref())?;
         // Those of the members now: the run may begin again without nodes that were there before.
-        let preprocessing = &self.preprocessing.set(agreed);
+        let (agreed, is_new) = self.agreed.set(constants);
+        if is_new {
+            agreed.warn();
+        }
+        let preprocessing = &agreed.preprocessing;
+        self.model = self.model.clone().with_targets(preprocessing.targets.clone());
         let data = self.shard.prepare(preprocessing)?;
         let nodes = design.topology.nodes();
         let weight =
-            if design.by_rows() { (nodes * data.rows()) as f64 / all.rows as f64 } else { 1.0 };
+            if design.by_rows() { (nodes * data.rows()) as f64 / agreed.rows as f64 } else { 1.0 };
         self.started = Some(Started {
             objective: self.model.objective(Arc::clone(&data))?,
             optimizer: self.design.optimizer(self.node, data.rows()),
@@ -252,9 +239,18 @@ impl Learner for ShardLearner {
                 .map(|kept| kept.rows.prepare(preprocessing))
                 .transpose()?,
             tally: None,
+            // A rule that withstands wrong models goes on although one node's has diverged.
+            limit: match design.sums().liars {
+                Some(_) => f64::MAX,
+                None => limit(&self.model, &data),
+            },
             data,
         });
         Ok(())
+    }
+
+    fn has_diverged(&self, loss: f64) -> bool {
+        self.started.as_ref().is_some_and(|started| loss.is_nan() || loss > started.limit)
     }
 
     fn compute(&mut self, round: Round, x: &[f32], update: &mut [f32]) -> f64 {
@@ -414,17 +410,17 @@ mod tests {
             let setup = |node: &usize| first.spec((*node).into()).learner.setup().unwrap();
             let records: Vec<Vec<u8>> = nodes.iter().map(|node| setup(node).record).collect();
             let records: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
-            merge(&records, &first.design.sums()).unwrap()
+            crate::run::opening::merge(&records, &first.design.sums()).unwrap()
         };
         let (all, without) = (merged(&[0, 1, 2, 3]), merged(&[0, 1, 2]));
         let mut learner = first.spec(NodeId(0)).learner;
         learner.prepare(&all).unwrap();
-        let of_all = first.preprocessing.get().unwrap();
+        let of_all = first.agreed.get().unwrap();
         learner.prepare(&without).unwrap();
         again.spec(NodeId(0)).learner.prepare(&without).unwrap();
-        let of_some = again.preprocessing.get().unwrap();
+        let of_some = again.agreed.get().unwrap();
         assert_ne!(of_all, of_some);
-        assert_eq!(first.preprocessing.get().unwrap(), of_some);
+        assert_eq!(first.agreed.get().unwrap(), of_some);
         let rows = |whole: &Whole| whole.shards[0].ready().unwrap();
         assert_eq!(rows(&first).features, rows(&again).features);
         // The same constants prepare nothing anew.

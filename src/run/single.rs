@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Agreed, DataRecord, Needs,
+    Agreed, DataRecord, Needs, RowConstants,
     design::{Design, weighting_of_files},
     record::Score,
     shard::{ShardLearner, Shared, class_counts, evaluate},
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     config::{self, ConfigError},
-    data::{self, Columns, Options, Preprocessing, Target},
+    data::{self, Columns, Options, Target},
     digest,
     drive::{Learner, NodeSpec},
     experiment::Experiment,
@@ -227,8 +227,8 @@ pub struct Single {
     pub class_rows: Vec<u64>,
     /// Class names, if there are classes.
     pub classes: Vec<String>,
-    /// The scale, set when the run begins.
-    pub preprocessing: Agreed<Preprocessing>,
+    /// What the nodes have agreed on, such as the scale; set when the run begins.
+    pub agreed: Agreed<RowConstants>,
     /// The rows that were read.
     pub read: DataRecord,
     /// The rows that this node trains on.
@@ -342,7 +342,7 @@ impl Single {
         let rows = std::iter::once(&train).chain(&test);
         let model = design.table_model()?;
         Needs::alone(&design, node, rows).check(&design, "this node", "")?;
-        let preprocessing = Agreed::default();
+        let agreed = Agreed::default();
         let test = test.map(Shared::new);
         let train = Shared::training(Shared::new(train), &design.experiment.run)?;
         let (rows, class_rows) = (train.raw().rows() as u64, class_counts(train.raw()));
@@ -352,7 +352,7 @@ impl Single {
             node,
             Arc::clone(&train),
             test.clone(),
-            preprocessing.clone(),
+            agreed.clone(),
         );
         let config = design.node(node, learner.setup(), Readers::Everyone);
         Ok(Single {
@@ -363,7 +363,7 @@ impl Single {
             rows,
             class_rows,
             classes,
-            preprocessing,
+            agreed,
             read,
             train,
             test,
@@ -382,6 +382,8 @@ impl Single {
     /// Scores a model on this node's test rows; `None` without test rows, or before the run has
     /// begun.
     pub fn score(&self, x: &[f32]) -> Option<Score> {
-        Some(evaluate(&self.model, x, &*self.test.as_ref()?.ready()?).into())
+        let test = self.test.as_ref()?.ready()?;
+        let targets = self.agreed.get()?.preprocessing.targets.clone();
+        Some(evaluate(&self.model.clone().with_targets(targets), x, &test).into())
     }
 }

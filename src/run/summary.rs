@@ -13,7 +13,7 @@ use crate::{
     mixing::Topology,
     run::{
         Design, Figures, Pooled,
-        figures::Judged,
+        figures::{self, Judged},
         record::{Closing, MOST_MEASURES, Score, is_none},
     },
     units::{NodeId, Round},
@@ -65,6 +65,9 @@ pub struct Summary {
     /// How the nodes' losses are weighted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weighting: Option<Weighting>,
+    /// The names of the classes, if they have names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<String>,
     /// Rounds done.
     pub rounds: u64,
     /// max(|lambda_2|, |lambda_n|) of W; for a schedule the factor per round by which a period
@@ -364,6 +367,7 @@ impl Summary {
             nodes: design.topology.nodes(),
             parameters: design.parameters(),
             weighting: design.experiment.data.weighting,
+            classes: design.experiment.data.classes.clone().unwrap_or_default(),
             rounds: 0,
             rho: rate.rho,
             gap: rate.gap,
@@ -482,6 +486,7 @@ impl Summary {
             summary.kept_best = summary.stopped_early && keeps_best;
             summary.outcome = Outcome { test: of_all, ..Outcome::of(&all, design.by_rows()) };
             summary.warnings = warnings;
+            summary.warnings.extend(figures::training_warning(design, summary.outcome.train_loss));
         }
         summary
     }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use crate::{
     config::ConfigError,
-    data::{self, Dataset, Task},
+    data::{self, Dataset, Scale, Task},
     experiment::Experiment,
-    learn::{Init, SavedModel},
+    learn::{Init, SavedModel, read_scale, read_target_scale},
 };
 
 /// The model file that gives the initial values, if it has the texts of this program.
@@ -59,6 +59,26 @@ pub(super) fn check(experiment: &Experiment, rows: &Dataset) -> Result<(), Confi
         return refuse(format!("{problem}: list the classes in its order in data.classes"));
     }
     Ok(())
+}
+
+/// The feature scale that the model of `model.init` was trained with, if the experiment
+/// standardises and gives no scale: the model fits no other.
+pub(super) fn scale_of_init(experiment: &Experiment) -> Option<Scale> {
+    let Some(Init::File(name)) = &experiment.model.init else { return None };
+    if !experiment.data.standardize || experiment.data.scale.is_some() {
+        return None;
+    }
+    read_scale(&experiment.folder.join(name))
+}
+
+/// The scale of the predicted numbers that the model of `model.init` was trained with, if the
+/// experiment gives none: the model fits no other.
+pub(super) fn target_scale_of_init(experiment: &Experiment, outputs: usize) -> Option<Scale> {
+    let Some(Init::File(name)) = &experiment.model.init else { return None };
+    if !experiment.model.scales_targets() || experiment.data.target_scale.is_some() {
+        return None;
+    }
+    read_target_scale(&experiment.folder.join(name), outputs)
 }
 
 /// The first difference between two lists of names.

@@ -3,16 +3,16 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Agreed,
+    Agreed, RowConstants,
     design::{self, Design},
     division::{Division, Origin, TestRows, name_by_sources},
     record::Score,
-    shard::{ShardLearner, Shared, class_counts, evaluate, preprocessing_over},
+    shard::{ShardLearner, Shared, class_counts, evaluate},
     warm_start,
 };
 use crate::{
     config::ConfigError,
-    data::{Columns, Dataset, Options, Preprocessing},
+    data::{Columns, Dataset, Options},
     drive::{Change, Learner, NodeSpec},
     experiment::{Compute, Experiment},
     gossip::{Lie, tree::Readers},
@@ -49,8 +49,9 @@ pub struct Whole {
     pub(super) origin: Origin,
     /// Class names, if there are classes.
     pub classes: Vec<String>,
-    /// What is done with features before the model sees them, set when the run begins.
-    pub preprocessing: Agreed<Preprocessing>,
+    /// What the nodes have agreed on, such as what is done with features before the model sees
+    /// them; set when the run begins.
+    pub agreed: Agreed<RowConstants>,
     /// The conditions of links and machines for `simulate` and `plan`.
     pub conditions: Conditions,
     /// The absences that a simulation has.
@@ -98,7 +99,7 @@ impl Whole {
             tests,
             origin,
             classes,
-            preprocessing: Agreed::default(),
+            agreed: Agreed::default(),
         })
     }
 
@@ -116,7 +117,7 @@ impl Whole {
             node,
             shard,
             self.tests.of(node).cloned(),
-            self.preprocessing.clone(),
+            self.agreed.clone(),
         );
         NodeSpec {
             config: self.design.node(node, learner.setup(), Readers::Root),
@@ -132,11 +133,11 @@ impl Whole {
     /// f(x): the nodes' losses at x, with the experiment's weights; `None` before the run has
     /// begun.
     pub fn train_loss(&self, x: &[f32]) -> Option<f64> {
-        let (mut sum, mut weights) = (0.0, 0.0);
+        let (mut sum, mut weights, model) = (0.0, 0.0, self.scaled_model());
         for shard in &self.shards {
             let shard = shard.ready()?;
             let weight = if self.design.by_rows() { shard.rows() as f64 } else { 1.0 };
-            sum += weight * evaluate(&self.model, x, &shard).loss;
+            sum += weight * evaluate(&model, x, &shard).loss;
             weights += weight;
         }
         Some(sum / weights)
@@ -145,13 +146,19 @@ impl Whole {
     /// Scores a model on the test rows of all nodes; `None` without test rows, or before the run
     /// has begun.
     pub fn score(&self, x: &[f32]) -> Option<Score> {
-        self.tests.score(&self.model, x)
+        self.tests.score(&self.scaled_model(), x)
     }
 
     /// Scores a model on the test rows of a node; `None` without any, or before the run has begun.
     pub(crate) fn score_at(&self, node: NodeId, x: &[f32]) -> Option<Score> {
         let test = self.tests.of(node)?.ready()?;
-        Some(evaluate(&self.model, x, &test).into())
+        Some(evaluate(&self.scaled_model(), x, &test).into())
+    }
+
+    /// The model with the scale of the predicted numbers, once the run has begun.
+    fn scaled_model(&self) -> Model {
+        let targets = self.agreed.get().and_then(|agreed| agreed.preprocessing.targets.clone());
+        self.model.clone().with_targets(targets)
     }
 
     /// Rows per class of a node's shard.
@@ -166,7 +173,8 @@ impl Whole {
     /// If the pooled data does not fit the model; it does if the shards do.
     pub fn pooled_baseline(&self) -> Result<Pooled, ConfigError> {
         let design = &self.design;
-        let preprocessing = preprocessing_over(design, &self.shards)?;
+        let preprocessing = RowConstants::over(design, &self.shards)?.preprocessing;
+        let model = self.model.clone().with_targets(preprocessing.targets.clone());
         let mut pooled = self.origin.pooled(&self.shards);
         let mut tests: Vec<Dataset> =
             self.tests.all().map(|test| Dataset::clone(test.raw())).collect();
@@ -182,15 +190,15 @@ impl Whole {
             design.parameters(),
         );
         let pooled = Arc::new(pooled);
-        let mut objective = self.model.objective(Arc::clone(&pooled))?;
+        let mut objective = model.objective(Arc::clone(&pooled))?;
         let (mut x, mut update) = (design.initial.to_vec(), vec![0.0; design.parameters()]);
         for round in 0..design.experiment.run.rounds {
             optimizer.update(Round(round), &x, &mut *objective, &mut update);
             crate::vector::subtract(&update, &mut x);
         }
-        let train_loss = evaluate(&self.model, &x, &pooled).loss;
+        let train_loss = evaluate(&model, &x, &pooled).loss;
         let scores: Vec<Score> =
-            tests.iter().map(|test| evaluate(&self.model, &x, test).into()).collect();
+            tests.iter().map(|test| evaluate(&model, &x, test).into()).collect();
         Ok(Pooled { train_loss, test: Score::merged(&scores) })
     }
 }

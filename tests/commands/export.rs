@@ -153,6 +153,8 @@ fn compute(operator: &str, inputs: &[&Matrix], attributes: &BTreeMap<String, u64
             assert_eq!((&b.2[..], attributes["keepdims"]), (&[1.0][..], 0));
             Matrix::of(rows, 1, |r, _| (0..columns).map(|c| a.at(r, c)).sum())
         }
+        ("Mul", [b]) => Matrix::of(rows, columns, |r, c| a.at(r, c) * b.at(0, c)),
+        ("Add", [b]) => Matrix::of(rows, columns, |r, c| a.at(r, c) + b.at(0, c)),
         ("Sub", [b]) => Matrix::of(rows, columns, |r, c| a.at(r, c) - b.at(0, c)),
         ("Div", [b]) => Matrix::of(rows, columns, |r, c| a.at(r, c) / b.at(0, c)),
         ("Gemm", [b, bias @ ..]) => Matrix::of(rows, b.1, |r, c| {

@@ -164,7 +164,7 @@ fn models() {
     let saved = SavedModel {
         model,
         x,
-        preprocessing: Preprocessing { fills: vec![1.5], scale: None },
+        preprocessing: Preprocessing { fills: vec![1.5], ..Preprocessing::default() },
         schema: Some(schema),
         classes: vec!["n".into(), "y".into()],
         columns: Some(Columns {

@@ -56,7 +56,7 @@ fn cells_become_features_by_name() {
         let picked = data.select(&[1, 2, 1]);
         assert_eq!(picked.gaps[0], Gaps { feature: 0, rows: vec![0, 2] });
         let mut filled = picked;
-        let fills = Preprocessing { fills: vec![2.0, 8.0], scale: None };
+        let fills = Preprocessing { fills: vec![2.0, 8.0], ..Preprocessing::default() };
         fills.apply(&mut filled).unwrap();
         assert_eq!(filled.features.column(0).to_vec(), [2.0, 2.5, 2.0]);
         assert_eq!(filled.features.column(6).to_vec(), [8.0, 9.0, 8.0]);

@@ -6,7 +6,12 @@ use std::{
 };
 
 /// Warnings whose text is made elsewhere in their file: words of it, as they are in the code.
-const MADE: [(&str, &str, &[&str]); 5] = [
+const MADE: [(&str, &str, &[&str]); 6] = [
+    (
+        "run/row_constants.rs",
+        "{warning}",
+        &["the values of {} are around {}, at the other nodes around {}", "numbers have 24 binary"],
+    ),
     ("net/driver.rs", "{text}", &["waits for {links}", "; node {} {does}"]),
     ("net/start.rs", "{text}", &["is linked, the run has not begun: "]),
     ("net/assemble.rs", "{text}", &[" nodes are here, at least ", "the run goes on with "]),

@@ -49,11 +49,16 @@ fn every_length_of_a_diverging_run_ends_with_a_readable_summary_or_with_its_dive
                 assert!(round.0 < rounds && !value.is_finite());
                 diverged += 1;
             }
+            Err(RunError::Failed { failure: Failure::Loss { round, loss }, .. }) => {
+                assert!(round.0 < rounds && (loss.is_nan() || loss > 1e9));
+                diverged += 1;
+            }
             Err(other) => panic!("{rounds} rounds: {other}"),
         }
     }
     println!(
         "{read} readable, of which {not_finite} with a loss that is not finite; {diverged} diverged"
     );
-    assert!(read > 0 && diverged > 0 && not_finite > 0, "the step no longer covers all three ends");
+    // A loss that is not finite ends a run, except after its last update.
+    assert!(read > 0 && diverged > 0, "the step no longer covers both ends");
 }

@@ -17,6 +17,7 @@ mod lost_models;
 mod predictions;
 mod relays;
 mod same_bits;
+mod scaling;
 mod sessions;
 mod versions;
 mod wide;

@@ -36,8 +36,8 @@ fn whole(folder: &std::path::Path) -> Whole {
 }
 
 fn checked(whole: &Whole, ended: &[Ended]) {
-    let preprocessing = whole.preprocessing.get().expect("the run has begun");
-    let scale = preprocessing.scale.as_ref().expect("it standardises");
+    let agreed = whole.agreed.get().expect("the run has begun");
+    let scale = agreed.preprocessing.scale.as_ref().expect("it standardises");
     assert!(16 * scale.mean.len() > RECORD_LIMIT, "the sums do not fit an ordinary record");
     for (k, (mean, deviation)) in scale.mean.iter().zip(&scale.deviation).enumerate() {
         assert!((mean - (k % 7) as f64).abs() < 1e-6, "{k}: {mean}");
@@ -80,7 +80,7 @@ fn more_than_any_record_may_hold_is_refused() {
     };
     let error = design(70_000_000).unwrap_err().to_string();
     assert!(error.starts_with(
-        "data.standardize = true: the sums of 70000000 features make a record of 1120000016"
+        "data.standardize = true: the sums of 70000000 features make a record of 2240000020"
     ));
     assert!(error.contains("at most 1073741824"), "{error}");
 }

@@ -8,6 +8,7 @@
 //!   -> Gemm, Relu, Gemm, ...                                  one Gemm a layer
 //!   -> Softmax -> probabilities [rows, classes], f32
 //!              -> ArgMax -> label [rows], i64                 of classes; -1 without probabilities
+//!   -> Cast to f64, Mul deviation, Add mean, Cast to f32      if the targets were scaled
 //!   -> values [rows, outputs], f32                            of numbers
 //! ```
 //!
@@ -103,7 +104,9 @@ pub fn export(saved: &SavedModel) -> Result<Vec<u8>, ConfigError> {
             graph.output("probabilities", FLOAT, Some(shape.outputs), about);
         }
         Task::Regression => {
-            layers(&mut graph, saved, scaled, "values")?;
+            let last = saved.preprocessing.targets.as_ref().map_or("values", |_| "values.scaled");
+            layers(&mut graph, saved, scaled, last)?;
+            unscale(&mut graph, saved, last);
             graph.output("values", FLOAT, Some(shape.outputs), "The predicted numbers.");
         }
         _ => return Err(unknown(saved)),
@@ -149,6 +152,17 @@ fn scale(graph: &mut Graph, saved: &SavedModel, features: String) -> String {
     let centred = graph.apply("Sub", &[&wide, "mean"], "features.centred", &[]);
     let scaled = graph.apply("Div", &[&centred, "deviation"], "features.scaled", &[]);
     graph.apply("Cast", &[&scaled], "features.f32", &[("to", FLOAT.into())])
+}
+
+/// Gives the predicted numbers the units of the data, if the model was trained on scaled ones.
+fn unscale(graph: &mut Graph, saved: &SavedModel, scaled: &str) {
+    let Some(scale) = &saved.preprocessing.targets else { return };
+    graph.doubles("target_deviation", &scale.deviation);
+    graph.doubles("target_mean", &scale.mean);
+    let wide = graph.apply("Cast", &[scaled], "values.f64", &[("to", DOUBLE.into())]);
+    let product = graph.apply("Mul", &[&wide, "target_deviation"], "values.product", &[]);
+    let sum = graph.apply("Add", &[&product, "target_mean"], "values.sum", &[]);
+    graph.apply("Cast", &[&sum], "values", &[("to", FLOAT.into())]);
 }
 
 /// The dense layers, with ReLU between them; the last one's output gets this name.

@@ -276,6 +276,12 @@ fn warnings_of_classes(quality: &ClassQuality, names: &[String]) -> Vec<String> 
         let shown = missing[..missing.len().min(SHOWN)].join(", ");
         warnings.push(format!("no row is of class {shown}{more}"));
     }
+    if present == 1 {
+        warnings.push(
+            "all rows are of one class: no accuracy, balanced or not, says anything about others"
+                .into(),
+        );
+    }
     warnings
 }
 

@@ -229,10 +229,8 @@ fn participants(summary: &Summary) -> String {
     const SHOWN: usize = 64;
     /// Longer lists of classes are replaced by their number.
     const WIDEST: usize = 40;
-    let name = |class: usize| {
-        let figures = summary.outcome.test.as_ref().and_then(|test| test.classes.get(class));
-        figures.map_or_else(|| class.to_string(), |figures| figures.class.clone())
-    };
+    let name =
+        |class: usize| summary.classes.get(class).cloned().unwrap_or_else(|| class.to_string());
     let classes = |part: &Participation| {
         let held = part.classes.iter().enumerate().filter(|(_, rows)| **rows > 0);
         let all = held

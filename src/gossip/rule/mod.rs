@@ -175,7 +175,8 @@ pub struct Entry {
     /// Whether it counts nodes, not rows: a vote of a majority, or a defence against nodes that
     /// lie, also about their number of rows.
     pub counts_nodes: bool,
-    /// Whether it is a defence against nodes that lie.
+    /// Whether it is a defence against nodes that lie. Then the scale of the data withstands wrong
+    /// sums, too.
     pub defends: bool,
     /// The largest recommended step, and the advice above it.
     pub step_advice: Option<(f64, &'static str)>,
