@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use super::{
-    columns::{MAX_CLASSES, list},
+    codes::{digits, plain},
+    columns::{MAX_CLASSES, excerpt, list},
     dataset::Task,
     load::Options,
 };
@@ -16,39 +17,35 @@ pub fn are_named(classes: &[String]) -> bool {
 
 /// The classes of a run, found by name.
 pub(super) struct Classes {
-    by_name: HashMap<String, u32>,
+    /// By their [`plain`] text.
+    by_name: HashMap<Vec<u8>, u32>,
     names: Vec<String>,
-    /// The numbers that names are; empty if no name is a number.
-    numbers: Vec<(f64, u32)>,
+    /// Whether a name is a number: labels are then no positions.
+    has_numbers: bool,
 }
 
 impl Classes {
     pub fn new(names: &[String]) -> Classes {
-        let number = |(class, name): (usize, &String)| Some((name.parse().ok()?, class as u32));
         Classes {
-            by_name: names.iter().cloned().zip(0..).collect(),
+            by_name: names.iter().map(|name| plain(name.as_bytes()).to_vec()).zip(0..).collect(),
             names: names.to_vec(),
-            numbers: names.iter().enumerate().filter_map(number).collect(),
+            has_numbers: names.iter().any(|name| name.parse::<f64>().is_ok()),
         }
     }
 
-    /// The class with this name.
+    /// The class with this name; if no name is a number, also the class at this position.
     pub fn find(&self, label: &[u8]) -> Option<u32> {
-        let text = std::str::from_utf8(label).ok()?;
-        match self.by_name.get(text) {
-            Some(class) => Some(*class),
-            None => self.numbered(text.parse().ok()?),
+        let label = plain(label);
+        if let Some(class) = self.by_name.get(label) {
+            return Some(*class);
         }
+        let position = std::str::from_utf8(label).ok()?.parse::<usize>().ok()?;
+        (!self.has_numbers && position < self.names.len()).then_some(position as u32)
     }
 
-    /// The class whose name is this number; if no name is a number, the class at this position.
+    /// The class of a number.
     pub fn numbered(&self, value: f64) -> Option<u32> {
-        if self.numbers.is_empty() {
-            let is_position =
-                value >= 0.0 && value < self.names.len() as f64 && value.fract() == 0.0;
-            return is_position.then_some(value as u32);
-        }
-        self.numbers.iter().find(|(number, _)| *number == value).map(|(_, class)| *class)
+        self.find(digits(value).as_bytes())
     }
 
     /// Says that a label is of none of the classes.
@@ -87,6 +84,25 @@ impl Found {
     }
 }
 
+/// Two texts of which each stands for the other.
+pub(super) fn alike(texts: &[String]) -> Option<(&str, &str)> {
+    let mut sorted: Vec<&String> = texts.iter().collect();
+    let plain = |text: &String| plain(text.as_bytes()).to_vec();
+    sorted.sort_by_cached_key(|text| plain(text));
+    let pair = sorted.windows(2).find(|pair| plain(pair[0]) == plain(pair[1]))?;
+    Some((pair[0], pair[1]))
+}
+
+/// Two texts that are alike, for messages.
+pub(super) fn either(text: &str, other: &str) -> String {
+    let text = excerpt(text);
+    if text == other {
+        format!("\"{text}\"")
+    } else {
+        format!("\"{text}\", also as \"{}\",", excerpt(other))
+    }
+}
+
 /// Checks the names of classes, if a user has given them.
 pub(super) fn check(options: &Options) -> Result<(), ConfigError> {
     let Some(names) = &options.class_names else { return Ok(()) };
@@ -97,10 +113,8 @@ pub(super) fn check(options: &Options) -> Result<(), ConfigError> {
     if names.is_empty() || names.len() > MAX_CLASSES {
         return refuse(format!("from 1 to {MAX_CLASSES} names are accepted"));
     }
-    let mut sorted: Vec<&String> = names.iter().collect();
-    sorted.sort();
-    if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        return refuse(format!("\"{}\" is named twice", pair[0]));
+    if let Some((name, other)) = alike(names) {
+        return refuse(format!("{} is named twice", either(name, other)));
     }
     match options.classes {
         Some(outputs) if outputs != names.len() => {

@@ -1,5 +1,7 @@
 //! Rules for target columns and labels, the same for every format.
 
+use std::collections::HashMap;
+
 use ndarray::Array2;
 
 use super::{
@@ -73,6 +75,35 @@ pub(super) fn named(wanted: &[String], header: &[String]) -> Result<Vec<usize>, 
     Ok(positions)
 }
 
+/// Whether all names are positions: those of the columns of a file whose first line has no names.
+pub(super) fn are_positions(names: &[String]) -> bool {
+    let is_position = |name: &String| name.parse::<usize>().is_ok_and(|at| at.to_string() == *name);
+    names.iter().all(is_position)
+}
+
+/// The names of columns without other names: their positions.
+pub(super) fn positions(columns: usize) -> Vec<String> {
+    (0..columns).map(|column| column.to_string()).collect()
+}
+
+/// Checks that no two columns have the same name, of which one matters.
+pub(super) fn check_unique(
+    names: &[String],
+    matters: impl Fn(usize) -> bool,
+) -> Result<(), DataError> {
+    let mut seen = HashMap::new();
+    for (column, name) in names.iter().enumerate() {
+        let Some(first) = seen.insert(name, column) else { continue };
+        if matters(first) || matters(column) {
+            let problem =
+                format!("columns {first} and {column} have this name: rename one of them");
+            let value = Some(format!("\"{}\"", excerpt(name)));
+            return Err(DataError::Structure { place: "columns".into(), value, problem });
+        }
+    }
+    Ok(())
+}
+
 /// The first names of a header.
 pub(super) fn list(header: &[String]) -> String {
     let shown: Vec<String> = header.iter().take(20).map(|name| excerpt(name)).collect();
@@ -86,9 +117,7 @@ pub(super) fn position(
     columns: usize,
     key: &str,
 ) -> Result<usize, ConfigError> {
-    if let Some(index) = header.and_then(|names| names.iter().position(|name| name == wanted)) {
-        return Ok(index);
-    }
+    let named = header.and_then(|names| names.iter().position(|name| name == wanted));
     let found = match wanted.parse::<i64>() {
         Ok(index) if index >= 0 => usize::try_from(index).ok().filter(|&index| index < columns),
         Ok(index) => {
@@ -96,7 +125,18 @@ pub(super) fn position(
         }
         Err(_) => None,
     };
-    found.ok_or_else(|| {
+    if let (Some(name), Some(position)) = (named, found)
+        && name != position
+    {
+        let problem = format!(
+            "column {name} has this name, and it is the position of another column: {} or {} is \
+             accepted, a position from the end",
+            name as i64 - columns as i64,
+            position as i64 - columns as i64
+        );
+        return Err(ConfigError::new(key, wanted, problem));
+    }
+    named.or(found).ok_or_else(|| {
         let names = match header {
             Some(names) => format!("one of {}, or ", list(names)),
             None => "there is no header with names; ".into(),

@@ -1,6 +1,6 @@
-//! Text separated by commas, semicolons or tabs: one row per line, numbers and labels, with or
-//! without a line of column names. The separator is the one that is most frequent in the first
-//! line.
+//! Text separated by commas, semicolons, tabs or pipes: one row per line, numbers and labels, with
+//! or without a line of column names. The separator is the one that is most frequent in the first
+//! line, or that a line such as `sep=;` before it names. The text is UTF-8.
 //!
 //! It also reads the first line of scikit-learn's files, `rows,columns,class,class,...`, which
 //! names the classes.
@@ -10,8 +10,9 @@ use std::io::Read;
 use super::{
     DataError,
     cell::Cell,
-    codes::{date, is_missing},
     encode::{Heading, Rows},
+    encoding,
+    header::{self, First},
     input::Count,
     records::{Record, Records},
 };
@@ -19,22 +20,15 @@ use super::{
 /// The rest of a file is estimated once this many bytes of it were read.
 const SAMPLE: u64 = 8 << 20;
 
-/// The kind of the first line.
-enum First {
-    Row,
-    Names(Vec<String>),
-    /// scikit-learn's: the number of rows and features, and the names of the classes.
-    Counts {
-        rows: u64,
-        classes: Vec<String>,
-    },
-}
-
 /// A record that is kept.
 struct Kept {
     line: u64,
     cells: Vec<Vec<u8>>,
 }
+
+/// The rows below the first line in which a header is looked for, and the cells of them.
+const SAMPLE_ROWS: usize = 64;
+const SAMPLE_CELLS: usize = 1 << 16;
 
 impl From<Record<'_>> for Kept {
     fn from(record: Record<'_>) -> Kept {
@@ -43,9 +37,10 @@ impl From<Record<'_>> for Kept {
     }
 }
 
-/// Reads the rows of a table. `count` counts the bytes of the file; `piece` of them
-/// are in memory.
+/// Reads the rows of a table. `name` names the file in remarks, `count` counts its bytes; `piece`
+/// of them are in memory.
 pub(super) fn read(
+    name: &str,
     source: impl Read,
     count: &Count,
     piece: usize,
@@ -53,27 +48,54 @@ pub(super) fn read(
     rows: &mut impl Rows,
 ) -> Result<(), DataError> {
     let mut records = Records::new(source, piece)?;
-    let Some(first) = records.next()?.map(Kept::from) else {
-        return Err(DataError::empty());
-    };
-    let second = records.next()?.map(Kept::from);
-    let (kind, columns) =
-        first_line(&first.cells, second.as_ref(), header, |names| rows.are_names(names))?;
-    let (names, classes, announced) = match kind {
-        First::Row => (None, None, None),
-        First::Names(ref names) => (Some(names.clone()), None, None),
-        First::Counts { rows, ref classes } => (None, Some(classes.clone()), Some(rows)),
-    };
-    rows.begin(Heading { columns, names, classes, unit: "line" })?;
+    let mut sample = Vec::new();
+    while sample.len() <= SAMPLE_ROWS {
+        let Some(record) = records.next()? else { break };
+        check_text(&record)?;
+        let cells = record.len();
+        sample.push(Kept::from(record));
+        if cells.saturating_mul(sample.len()) > SAMPLE_CELLS {
+            break;
+        }
+    }
+    let below: Vec<&[Vec<u8>]> = sample.iter().skip(1).map(|kept| &kept.cells[..]).collect();
+    let Some(first) = sample.first() else { return Err(DataError::empty()) };
+    let found = header::find(&first.cells, &below, header, |names| rows.are_names(names))?;
+    let columns =
+        if let First::Counts { .. } = found.first { below[0].len() } else { first.cells.len() };
+    check_separator(&sample, columns)?;
+    let mut heading = Heading { columns, unit: "line", ..Heading::default() };
+    let mut announced = None;
+    match found.first {
+        First::Row => (),
+        First::Names(names) => heading.names = Some(names),
+        First::Counts { rows, classes } => {
+            heading.classes = Some(classes);
+            announced = Some(rows);
+        }
+    }
+    let first_line = first.line;
+    let is_row = heading.names.is_none() && announced.is_none();
+    let names = heading.names.clone();
+    let named = |error| with_name(error, names.as_deref());
+    rows.begin(heading)?;
+    if let Some(remark) = &found.remark {
+        rows.note(format!("{name}: {remark}"));
+    }
     let before = rows.rows();
-    let first = matches!(kind, First::Row).then_some(first);
-    for Kept { line, cells } in first.into_iter().chain(second) {
+    for Kept { line, cells } in sample.into_iter().skip(usize::from(!is_row)) {
         check_width(line, cells.len(), columns)?;
-        rows.add(line, |column| Cell::of_text(&cells[column]))?;
+        rows.add(line, |column| Cell::of_text(&cells[column])).map_err(|error| {
+            match &found.remark {
+                Some(remark) if line == first_line => with_remark(error, remark),
+                _ => error,
+            }
+        })?;
     }
     let mut estimated = false;
-    while let Some(record) = records.next()? {
+    while let Some(record) = records.next().map_err(named)? {
         check_width(record.line, record.len(), columns)?;
+        check_text(&record).map_err(named)?;
         rows.add(record.line, |column| Cell::of_text(record.cell(column)))?;
         if !estimated && count.read() >= SAMPLE {
             estimated = true;
@@ -82,6 +104,12 @@ pub(super) fn read(
                 rows.check_memory(read / share - read)?;
             }
         }
+    }
+    if let Some((line, column)) = records.swallowed() {
+        rows.note(format!(
+            "{name}: line {line}, column {column}: a cell between quotes holds a line that \
+             looks like a row of its own: is a quote missing, or one too many?"
+        ));
     }
     let read = rows.rows() - before;
     if let Some(announced) = announced.filter(|&count| count != read as u64) {
@@ -100,41 +128,52 @@ fn check_width(line: u64, found: usize, needed: usize) -> Result<(), DataError> 
     Err(DataError::Count { place: format!("line {line}"), found, needed, problem })
 }
 
-/// The kind of the first line, and the number of columns of the rows.
-fn first_line(
-    first: &[Vec<u8>],
-    second: Option<&Kept>,
-    header: Option<bool>,
-    are_names: impl Fn(&[String]) -> bool,
-) -> Result<(First, usize), DataError> {
-    let texts = || -> Vec<String> {
-        first.iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect()
+/// Checks that a record is UTF-8.
+fn check_text(record: &Record<'_>) -> Result<(), DataError> {
+    match encoding::check(record.text(), record.cells()) {
+        None => Ok(()),
+        Some(at) => Err(encoding::refuse(record.line, at, record.cell(at), record.text())),
+    }
+}
+
+/// Refuses lines of one column that are separated by blanks.
+fn check_separator(sample: &[Kept], columns: usize) -> Result<(), DataError> {
+    let words = |kept: &Kept| {
+        kept.cells[0].split(|byte| *byte == b' ').filter(|word| !word.is_empty()).count()
     };
-    let numeric = |cell: &[u8]| Cell::of_text(cell).number().is_some();
-    if let (None, Some(second)) = (header, second)
-        && let [rows, features, classes @ ..] = texts().as_slice()
-        && let (Ok(rows), Ok(features)) = (rows.parse::<u64>(), features.parse::<u64>())
-        && !classes.is_empty()
-        && classes.iter().all(|class| !numeric(class.as_bytes()))
-        && features.checked_add(1) == Some(second.cells.len() as u64)
+    let all = words(&sample[0]);
+    let numbers = |kept: &Kept| {
+        let mut words = kept.cells[0].split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+        words.any(|word| Cell::of_text(word).number().is_some())
+    };
+    if columns > 1
+        || all < 2
+        || !sample.iter().any(numbers)
+        || sample.iter().any(|kept| words(kept) != all)
     {
-        return Ok((First::Counts { rows, classes: classes.to_vec() }, second.cells.len()));
+        return Ok(());
     }
-    // Names are texts, also above a cell that is a date or has no value.
-    let is_value = |cell: &[u8]| {
-        let cell = Cell::of_text(cell);
-        cell.number().is_some() || is_missing(cell) || date(cell).is_some()
-    };
-    let named = header.unwrap_or_else(|| match second {
-        _ if are_names(&texts()) => true,
-        Some(second) => first.iter().zip(&second.cells).any(|(a, b)| !is_value(a) && is_value(b)),
-        None => first.iter().all(|cell| !numeric(cell)),
-    });
-    if named && second.is_none() {
-        let problem = "there is no row after the header: at least one is needed";
-        return Err(DataError::structure("line 2", problem));
+    let problem = format!(
+        "{all} words between blanks, but no separator: comma, semicolon, tab and pipe are \
+         accepted; `tr -s ' ' ,` replaces blanks"
+    );
+    Err(DataError::Structure { place: "line 1".into(), value: None, problem })
+}
+
+/// Adds what was assumed about the first line.
+fn with_remark(mut error: DataError, remark: &str) -> DataError {
+    if let DataError::Cell { problem, .. } = &mut error {
+        *problem += &format!("; {remark}");
     }
-    Ok((if named { First::Names(texts()) } else { First::Row }, first.len()))
+    error
+}
+
+/// Names the column of a cell.
+fn with_name(mut error: DataError, names: Option<&[String]>) -> DataError {
+    if let DataError::Cell { name, column: Some(column), .. } = &mut error {
+        *name = names.and_then(|names| names.get(*column)).cloned();
+    }
+    error
 }
 
 #[cfg(test)]
@@ -142,7 +181,7 @@ mod tests {
     use ndarray::array;
 
     use super::super::{
-        dataset::{Dataset, Target, Task},
+        dataset::{Columns, Dataset, Target, Task},
         encode::Encoder,
         input::Counted,
         load::Options,
@@ -155,7 +194,7 @@ mod tests {
         let in_pieces = |piece: usize| {
             let source = Counted::new(text, name, Some(text.len() as u64));
             let (count, mut encoder) = (source.count(), Encoder::new(options)?);
-            super::read(source, &count, piece, options.header, &mut encoder)?;
+            super::read("t", source, &count, piece, options.header, &mut encoder)?;
             encoder.finish(name)
         };
         let whole = in_pieces(records::PIECE);
@@ -191,6 +230,73 @@ mod tests {
     }
 
     #[test]
+    fn columns_of_one_name_are_refused() {
+        for (text, pair) in
+            [("y,x,y\n1,2,0\n", "columns 0 and 2"), ("x,x,y\n1,2,0\n", "columns 0 and 1")]
+        {
+            let found = problem(text);
+            assert!(found.starts_with("columns = \"") && found.contains(pair), "{found}");
+        }
+        // Where the column is not used, its name does not matter.
+        let columns = Columns { features: vec!["x".into()], targets: Vec::new() };
+        let (target, columns) = (Some("y".into()), Some(columns));
+        let options = Options { target, columns, ..Options::default() };
+        assert_eq!(read("t", b"a,x,a,y\n1,2,3,0\n", &options).unwrap().inputs(), 1);
+        let error = read("t", b"y,x,a,y\n1,2,3,0\n", &options).unwrap_err().to_string();
+        assert!(error.contains("columns 0 and 3 have this name"), "{error}");
+    }
+
+    #[test]
+    fn columns_without_names_are_found_by_position() {
+        let columns = Columns { features: vec!["2".into(), "0".into()], targets: Vec::new() };
+        let (target, columns) = (Some("1".into()), Some(columns));
+        let options = Options { target, columns, ..Options::default() };
+        let data = read("t", b"2,1,5\n3,0,4\n", &options).unwrap();
+        assert_eq!(
+            (&data.features, data.labels()),
+            (&array![[5.0, 2.0], [4.0, 3.0]], Some(&[1, 0][..]))
+        );
+        let error = read("t", b"2,1\n3,0\n", &options).unwrap_err().to_string();
+        assert!(error.contains("no such column"), "{error}");
+        // A position that is another column's name is neither.
+        let named = Options { target: Some("1".into()), ..Options::default() };
+        let error = read("t", b"a,b,1\n5,1,0\n", &named).unwrap_err().to_string();
+        assert!(error.contains("the position of another column: -1 or -2 is accepted"), "{error}");
+    }
+
+    #[test]
+    fn what_is_assumed_is_remarked() {
+        let remarks = |text: &str| parse(text).unwrap().remarks.concat();
+        assert!(remarks("a,2,c\n1,2,0\n").contains("t: the first line is taken for the names"));
+        assert_eq!(remarks("a,b,c\n1,2,0\n"), "");
+        let options = Options { target: Some("y".into()), ..Options::default() };
+        let swallowing = b"x,y,z\n1,0,\"1\n2,1,2\"\n3,0,4\n";
+        let columns = Columns { features: vec!["x".into()], targets: Vec::new() };
+        let options = Options { columns: Some(columns), ..options };
+        let data = read("t", swallowing, &options).unwrap();
+        assert!(data.remarks.concat().contains("line 2, column 2"), "{:?}", data.remarks);
+        // Where the assumption may be the fault, the error names it.
+        let error = problem("age,2,3,0\n1,2,0,1\n3,4,1,0\n");
+        assert!(error.contains("data.header = true if it is not"), "{error}");
+    }
+
+    #[test]
+    fn text_that_is_not_utf_8_is_refused_by_its_place() {
+        let error =
+            read("t", b"town,y\nK\xF6ln,0\nZ\xFCrich,1\n", &Options::default()).unwrap_err();
+        let error = error.to_string();
+        assert!(error.starts_with("line 2, column 0 = \"K\\xF6ln\": not UTF-8"), "{error}");
+        let late: Vec<u8> =
+            [b"x,n,y\n".to_vec(), b"1,a,0\n".repeat(100), b"1,K\xF6ln,0\n".to_vec()].concat();
+        let columns = Columns { features: vec!["x".into()], targets: Vec::new() };
+        let (target, columns) = (Some("y".into()), Some(columns));
+        let error =
+            read("t", &late, &Options { target, columns, ..Options::default() }).unwrap_err();
+        let error = error.to_string();
+        assert!(error.starts_with("line 102, column 1 (n) = \"K\\xF6ln\": not UTF-8"), "{error}");
+    }
+
+    #[test]
     fn a_fault_has_its_place_and_value() {
         for (text, expected) in [
             ("w,b\r\n1,0\r\n\r\nx,1\r\n", (4, 0, Some("w"), "\"x\"")),
@@ -219,11 +325,19 @@ mod tests {
 
     #[test]
     fn the_separator_is_the_most_frequent_one() {
-        for text in ["1,2,0\n3,4,1\n", "1;2;0\n3;4;1\n", "1\t2\t0\n3\t4\t1\n"] {
+        for text in [
+            "1,2,0\n3,4,1\n",
+            "1;2;0\n3;4;1\n",
+            "1\t2\t0\n3\t4\t1\n",
+            "1|2|0\n3|4|1\n",
+            "sep=|\n1|2|0\n3|4|1\n",
+        ] {
             let data = parse(text).unwrap();
             assert_eq!(data.features, array![[1.0, 2.0], [3.0, 4.0]], "{text:?}");
             assert_eq!(data.labels().unwrap(), [0, 1]);
         }
+        let blanks = problem("1 2 0\n3  4 1\n");
+        assert!(blanks.starts_with("line 1: 3 words between blanks"), "{blanks}");
         let quoted = parse("\"a,b,c\";x;\"the; class\"\n1;2;0\n").unwrap();
         let columns = quoted.columns.unwrap();
         assert_eq!((columns.features.len(), &columns.features[0][..]), (2, "a,b,c"));
@@ -244,19 +358,35 @@ mod tests {
         let data = read("1,2\n2,1.0\n", &names(&["1", "2"])).unwrap();
         assert_eq!(data.labels().unwrap(), [1, 0]);
         let problem = |text: &str, options: &Options| read(text, options).unwrap_err().to_string();
+        for label in ["1e0", "01", "+1"] {
+            let refused = problem(&format!("1,{label}\n"), &names(&["1", "2"]));
+            assert!(refused.contains("no class has this name"), "{refused}");
+        }
+        assert!(problem("1,100\n", &names(&["1E2", "b"])).contains("no class has this name"));
+        assert!(problem("1,1\n", &names(&["1", "1.0"])).contains("named twice"));
         assert_eq!(
             problem("1,0\n", &names(&["1", "2"])),
             "line 1, column 1 = \"0\": no class has this name: 1, 2 are accepted (data.classes)"
         );
         assert_eq!(
             problem("1,yes\n1,no\n1,\n", &names(&["yes", "no"])),
-            "line 3, column 1 = \"\": an empty cell, but a label is needed"
+            "line 3, column 1 = \"\": a value is missing, but a label is needed: leave the row \
+             out, or list the text in data.classes if it is the name of a class"
         );
+        // A text that stands for a missing value may be the name of a class, if it is listed.
+        assert!(problem("1,yes\n1,NA\n", &names(&["yes", "no"])).contains("a value is missing"));
+        let data = read("1,none\n2,mild\n", &names(&["none", "mild"])).unwrap();
+        assert_eq!(data.labels().unwrap(), [0, 1]);
         // Where all rows are in the file, it names its classes itself.
         let all = Options { number_classes: true, ..Options::default() };
         let data = read("1,b\n2,a\n3,b\n", &all).unwrap();
         assert_eq!(data.labels().unwrap(), [1, 0, 1]);
         assert_eq!(data.class_names(), ["a", "b"]);
+        for missing in ["1,NA\n2,0\n", "1,0\n2,NA\n", "1,b\n2,?\n", "1,nan\n2,0\n", "1,b\n2,\n"] {
+            assert!(problem(missing, &all).contains("a value is missing"), "{missing}");
+        }
+        assert!(problem("1,b\n2,1\n", &all).contains("the labels before it are text"));
+        assert!(problem("1,1\n2,b\n", &all).contains("text, but a label is needed"));
         let data = read("1,1\n2,0\n", &all).unwrap();
         assert_eq!(
             (data.labels().unwrap(), data.class_names()),

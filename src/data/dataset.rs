@@ -22,6 +22,9 @@ pub struct Dataset {
     pub gaps: Vec<Gaps>,
     /// What identifies the rows, if it was read.
     pub identifiers: Option<Identifiers>,
+    /// What its reader has assumed or noticed and a user should know, each with the name of the
+    /// file.
+    pub remarks: Vec<String>,
 }
 
 /// A column that is neither a feature nor a target: it says which row is which.
@@ -93,8 +96,15 @@ impl Dataset {
     ) -> Result<Dataset, DataError> {
         let name = name.into();
         let (features, target) = checked(features, target).map_err(|error| error.within(&name))?;
-        let gaps = Vec::new();
-        Ok(Dataset { name, features, target, columns: None, gaps, identifiers: None })
+        Ok(Dataset {
+            name,
+            features,
+            target,
+            columns: None,
+            gaps: Vec::new(),
+            identifiers: None,
+            remarks: Vec::new(),
+        })
     }
 
     /// Selects these rows, in this order.
@@ -120,6 +130,7 @@ impl Dataset {
                 texts: rows.iter().map(|&row| all.texts[row].clone()).collect(),
             }),
             gaps: self.gaps.iter().map(|gaps| gaps.select(rows)).collect(),
+            remarks: self.remarks.clone(),
         }
     }
 

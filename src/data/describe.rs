@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     DataError,
     cell::Cell,
-    codes::{boolean, date, is_missing},
+    codes::{boolean, date, day_of, digits, foreign, is_held, is_missing, plain},
     columns,
     encode::{Heading, Rows},
     load::{Options, tables},
+    others::similar,
     schema::{Column, ColumnKind, Missing, Schema},
 };
 use crate::config::ConfigError;
@@ -29,6 +30,12 @@ pub struct Description {
     pub columns: Vec<ColumnDescription>,
     /// The position of the target column.
     pub target: usize,
+    /// Whether the files name their columns.
+    pub header: bool,
+    /// The names of the classes in the order of their numbers, if the first line has them.
+    pub class_names: Option<Vec<String>>,
+    /// What was assumed or noticed and a user should know.
+    pub remarks: Vec<String>,
 }
 
 /// What is in one column.
@@ -43,14 +50,19 @@ pub struct ColumnDescription {
     pub numbers: u64,
     /// Cells that are dates.
     pub dates: u64,
+    /// The first date, in days since 1970-01-01, and whether the time of a cell needs an origin
+    /// near it.
+    pub first_date: Option<(f64, bool)>,
+    /// Cells that are numbers with a comma before their fraction, or dates as `17.05.2024`.
+    pub foreign: u64,
     /// Cells that are words for booleans, such as `yes`, but no numbers.
     pub booleans: u64,
     /// Whether all numbers are whole.
     pub whole: bool,
     /// The least, the mean and the greatest number, if there are numbers.
     pub range: Option<(f64, f64, f64)>,
-    /// How often each value occurs, as it is written; `None` if there are more than 4096 different
-    /// ones.
+    /// How often each value occurs, as it is written, but `3.0` as `3`; `None` if there are more
+    /// than 4096 different ones.
     pub values: Option<BTreeMap<String, u64>>,
     /// Whether the numbers count the rows, from 0 or 1, as an index that another program wrote.
     pub is_index: bool,
@@ -65,6 +77,8 @@ impl ColumnDescription {
             missing: 0,
             numbers: 0,
             dates: 0,
+            first_date: None,
+            foreign: 0,
             booleans: 0,
             whole: true,
             range: None,
@@ -94,12 +108,17 @@ impl ColumnDescription {
         } else {
             self.is_index = false;
             self.booleans += u64::from(boolean(cell).is_some());
-            self.dates += u64::from(date(cell).is_some());
+            self.foreign += u64::from(foreign(cell).is_some());
+            if let Some(days) = date(cell) {
+                self.dates += 1;
+                let (first, lost) = self.first_date.unwrap_or((days, false));
+                self.first_date = Some((first.min(days), lost || !is_held(days)));
+            }
         }
         let Some(values) = &mut self.values else { return };
         let text = match cell {
-            Cell::Text(text) => String::from_utf8_lossy(text).into_owned(),
-            Cell::Number(value) => value.to_string(),
+            Cell::Text(text) => String::from_utf8_lossy(plain(text)).into_owned(),
+            Cell::Number(value) => digits(value),
             Cell::Bool(value) => value.to_string(),
             Cell::Empty => return,
         };
@@ -118,6 +137,12 @@ impl ColumnDescription {
             *sum /= self.numbers as f64;
         }
         self.is_index &= self.numbers > 1;
+    }
+
+    /// The origin that its times need, if they are dates.
+    fn origin(&self) -> Option<String> {
+        let (first, lost) = self.first_date?;
+        lost.then(|| day_of(first))?
     }
 
     fn present(&self, rows: u64) -> u64 {
@@ -159,10 +184,25 @@ impl ColumnDescription {
         if self.booleans == present && different.is_some_and(|count| count <= 2) {
             return (ColumnKind::Boolean, None);
         }
+        if self.foreign > 0 && self.foreign + self.numbers == present {
+            return ignored(
+                "numbers with a comma before their fraction, or dates such as 17.05.2024: write \
+                 them as 1234.5 and 2024-05-17",
+            );
+        }
         match different {
             Some(count) if count <= MOST_VALUES && (count as u64) < present => {
                 let numbers = self.numbers;
-                let remark = (numbers > 0).then(|| format!("{numbers} cells are numbers"));
+                let values: Vec<String> =
+                    self.values.iter().flatten().map(|(value, _)| value.clone()).collect();
+                let remark = match similar(&values) {
+                    Some((value, other)) => Some(format!(
+                        "two spellings of one value? \"{}\" and \"{}\"",
+                        columns::excerpt(value),
+                        columns::excerpt(other)
+                    )),
+                    None => (numbers > 0).then(|| format!("{numbers} cells are numbers")),
+                };
                 (ColumnKind::Category, remark)
             }
             _ => {
@@ -184,6 +224,9 @@ impl Description {
     /// Whether the target seems to be a class, with the names of the classes; `None` if it is a
     /// number.
     pub fn classes(&self) -> Option<Vec<String>> {
+        if self.class_names.is_some() {
+            return self.class_names.clone();
+        }
         let target = &self.columns[self.target];
         let values = target.values.as_ref().filter(|values| values.len() <= MOST_VALUES)?;
         let all_numbers = target.numbers == target.present(self.rows);
@@ -197,6 +240,18 @@ impl Description {
             names.sort_by(|a, b| number(a).total_cmp(&number(b)));
         }
         Some(names)
+    }
+
+    /// Adds what the numbers of other columns may mean beside decimal commas.
+    fn remark_foreign(&mut self, source: &str) {
+        let foreign = self.columns.iter().find(|column| column.foreign > 0);
+        let Some(column) = foreign else { return };
+        self.remarks.push(format!(
+            "{source}: column {}: numbers as 1.234,5 or dates as 17.05.2024 are not read: write \
+             the file with decimal points and dates as 2024-05-17; a point in another column may \
+             separate thousands",
+            columns::excerpt(&column.name)
+        ));
     }
 
     /// A schema of all columns but the target.
@@ -216,6 +271,7 @@ impl Description {
                     ColumnKind::Category => Missing::Category,
                     _ => Missing::Mean,
                 },
+                origin: column.origin().filter(|_| kind == ColumnKind::Date),
             }
         };
         let features = self.columns.iter().enumerate().filter(|(at, _)| *at != self.target);
@@ -231,18 +287,28 @@ struct Describer {
     /// The name of the target, if it is given.
     target: Option<String>,
     columns: Vec<ColumnDescription>,
+    header: bool,
+    class_names: Option<Vec<String>>,
+    remarks: Vec<String>,
 }
 
 impl Rows for Describer {
     fn are_names(&self, first: &[String]) -> bool {
-        self.target.as_ref().is_some_and(|target| first.contains(target))
+        // A position is no name.
+        let named = self.target.as_ref().filter(|target| target.parse::<i64>().is_err());
+        named.is_some_and(|target| first.contains(target))
+    }
+
+    fn note(&mut self, remark: String) {
+        self.remarks.push(remark);
     }
 
     fn begin(&mut self, heading: Heading) -> Result<(), DataError> {
-        let names = heading
-            .names
-            .unwrap_or_else(|| (0..heading.columns).map(|at| at.to_string()).collect());
+        let header = heading.names.is_some();
+        let names = heading.names.unwrap_or_else(|| columns::positions(heading.columns));
+        columns::check_unique(&names, |_| true)?;
         if self.names.is_none() {
+            (self.header, self.class_names) = (header, heading.classes);
             self.columns = names.iter().cloned().map(ColumnDescription::new).collect();
             self.names = Some(names);
             return Ok(());
@@ -291,7 +357,7 @@ impl Rows for Describer {
 pub fn describe(source: &str, options: &Options) -> Result<Description, DataError> {
     let mut describer = Describer { target: options.target.clone(), ..Describer::default() };
     tables(source, options.header, &mut describer)?;
-    let Describer { rows, names, mut columns, .. } = describer;
+    let Describer { rows, names, mut columns, header, class_names, remarks, .. } = describer;
     if rows == 0 {
         return Err(DataError::no_row("line 2").within(source));
     }
@@ -304,10 +370,13 @@ pub fn describe(source: &str, options: &Options) -> Result<Description, DataErro
         let error = ConfigError::new("data.target", &columns[target].name, problem);
         return Err(error.within(source).into());
     }
-    Ok(Description { rows, columns, target })
+    let mut described = Description { rows, columns, target, header, class_names, remarks };
+    described.remark_foreign(source);
+    Ok(described)
 }
 
-/// Completes the categories of a schema that list no values by those in these files, sorted.
+/// Completes a schema by what is in these files: the categories that list no values by those of all
+/// files, sorted; and the origin of dates with times, if it is not stated, by the first date.
 ///
 /// # Errors
 /// As [`describe`]; if a file lacks a column, or a category has too many values.
@@ -318,11 +387,22 @@ pub(crate) fn complete(
 ) -> Result<(), DataError> {
     let open =
         |column: &&mut Column| column.kind == ColumnKind::Category && column.values.is_none();
-    if !schema.columns.iter_mut().any(|column| open(&column)) {
+    let dates = |column: &&mut Column| column.kind == ColumnKind::Date && column.origin.is_none();
+    if !schema.columns.iter_mut().any(|column| open(&column) || dates(&column)) {
         return Ok(());
     }
     let described: Vec<Description> =
         sources.iter().map(|source| describe(source, options)).collect::<Result<_, _>>()?;
+    for column in schema.columns.iter_mut().filter(dates) {
+        let of = |described: &Description| {
+            let found = described.columns.iter().find(|found| found.name == column.name);
+            found?.first_date
+        };
+        let all: Vec<(f64, bool)> = described.iter().filter_map(of).collect();
+        let first = all.iter().map(|(first, _)| *first).min_by(f64::total_cmp);
+        let lost = all.iter().any(|(_, lost)| *lost);
+        column.origin = first.filter(|_| lost).and_then(day_of);
+    }
     for column in schema.columns.iter_mut().filter(open) {
         let mut all = BTreeSet::new();
         for (source, description) in sources.iter().zip(&described) {

@@ -32,6 +32,10 @@ impl Description {
         let schema = self.schema();
         let mut text = String::from("[data]\n");
         text += &format!("source = {}\n", quote(source));
+        // A first line that counts rows and names classes is recognised; it is neither.
+        if self.class_names.is_none() && (!self.header || !self.remarks.is_empty()) {
+            text += &format!("header = {}\n", self.header);
+        }
         text += &format!("target = {}\n", quote(&self.columns[self.target].name));
         let classes = self.classes();
         if let Some(classes) = &classes {
@@ -60,7 +64,7 @@ impl Description {
 /// An entry of a schema, on one line, its name first.
 fn entry(column: &Column) -> String {
     let table = toml::Table::try_from(column).expect("a column serialises");
-    let pairs = ["name", "kind", "values", "other", "missing"]
+    let pairs = ["name", "kind", "values", "other", "missing", "origin"]
         .into_iter()
         .filter_map(|key| Some(format!("{key} = {}", table.get(key)?)));
     format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))

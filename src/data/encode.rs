@@ -6,12 +6,15 @@ use ndarray::Array2;
 use super::{
     DataError,
     cell::Cell,
+    choice::{Chosen, FirstFile, choose, identifier, same_columns, wanted},
     classes::{self, Classes, Found},
-    codes::{Code, Encoded},
+    codes::{Code, Encoded, is_missing},
     columns::{self, MAX_CLASSES, excerpt, list},
     dataset::{Columns, Dataset, Identifiers, Target, Task},
     load::Options,
+    others::{Others, similar_remark},
     preprocessing::Gaps,
+    schema::Schema,
 };
 use crate::{config::ConfigError, memory};
 
@@ -56,6 +59,9 @@ pub(super) trait Rows {
         false
     }
 
+    /// Takes what the user should know about the file that is read.
+    fn note(&mut self, remark: String);
+
     /// The number of rows so far.
     fn rows(&self) -> usize;
 
@@ -84,6 +90,8 @@ pub(super) struct Encoder<'a> {
     labels: Labels,
     /// How the chosen columns become features; `None` if each is a number.
     codes: Option<Vec<Code>>,
+    /// Of each code: the values that a category does not list.
+    others: Vec<Others>,
     /// The features whose missing values are filled later.
     gaps: Vec<Gaps>,
     rows: usize,
@@ -91,17 +99,14 @@ pub(super) struct Encoder<'a> {
     /// The classes or the numbers to predict.
     targets: Vec<f64>,
     identifiers: Vec<String>,
-}
-
-/// What the first file has decided for all.
-struct FirstFile {
-    columns: usize,
-    names: Option<Columns>,
-    classes: Option<Vec<String>>,
+    /// What the user should know.
+    remarks: Vec<String>,
 }
 
 /// Numbers for which there is at least room.
 const ROOM: usize = 1 << 14;
+/// Remarks that are kept.
+const MOST_REMARKS: usize = 20;
 /// More bytes than these are compared with the available memory before they are allocated.
 const LARGE: usize = 64 << 20;
 
@@ -115,15 +120,6 @@ enum Labels {
     Unknown,
     /// By the names that are found.
     Found(Found),
-}
-
-/// The positions of the columns to read.
-#[derive(Default)]
-struct Chosen {
-    features: Vec<usize>,
-    /// None of them if rows have no targets.
-    targets: Vec<usize>,
-    identifier: Option<usize>,
 }
 
 impl<'a> Encoder<'a> {
@@ -153,12 +149,14 @@ impl<'a> Encoder<'a> {
             chosen: Chosen::default(),
             first: None,
             labels,
+            others: vec![Others::default(); codes.as_ref().map_or(0, Vec::len)],
             codes,
             gaps,
             rows: 0,
             features: Vec::new(),
             targets: Vec::new(),
             identifiers: Vec::new(),
+            remarks: Vec::new(),
         })
     }
 
@@ -212,10 +210,12 @@ impl<'a> Encoder<'a> {
             problem: "at most 2^32 rows are accepted".into(),
         })?;
         let mut gaps = self.gaps.iter_mut();
-        for (code, &column) in self.codes.iter().flatten().zip(&self.chosen.features) {
+        let codes = self.codes.iter().flatten().zip(&self.chosen.features);
+        for ((code, &column), others) in codes.zip(&mut self.others) {
             let gaps = code.is_agreed().then(|| gaps.next()).flatten();
             match code.encode(cell(column), &mut self.features) {
                 Ok(Encoded::Value) => (),
+                Ok(Encoded::Other) => others.add(cell(column)),
                 Ok(Encoded::Gap) => gaps.into_iter().for_each(|gaps| gaps.rows.push(row)),
                 Err(problem) => {
                     return Err(self.refuse(number, column, cell(column), &problem));
@@ -243,15 +243,45 @@ impl<'a> Encoder<'a> {
             texts: std::mem::take(&mut self.identifiers),
         });
         let (inputs, outputs) = (self.inputs(), self.chosen.targets.len());
-        let gaps = std::mem::take(&mut self.gaps);
+        let schema_remarks = self.schema_remarks(name);
+        let (gaps, remarks) = (std::mem::take(&mut self.gaps), std::mem::take(&mut self.remarks));
         let (rows, mut features) = (self.rows, std::mem::take(&mut self.features));
         features.shrink_to_fit();
+        let no_zero = self.without_class_0();
         let target = self.finish_targets(outputs)?;
         let features = Array2::from_shape_vec((rows, inputs), features)
             .expect("every row has as many features");
         let mut data = Dataset::new(name, features, target)?;
+        let coarse = coarse_remark(&data.features, columns.as_ref());
         (data.columns, data.gaps, data.identifiers) = (columns, gaps, identifiers);
+        data.remarks = remarks;
+        data.remarks.extend(schema_remarks);
+        data.remarks.extend(coarse.map(|remark| format!("{name}: {remark}")));
+        data.remarks.extend(no_zero.map(|remark| format!("{name}: {remark}")));
         Ok(data)
+    }
+
+    /// A remark if labels are numbers from 1 on, where all rows of the run are known.
+    fn without_class_0(&self) -> Option<String> {
+        let is_numbered = self.options.number_classes && matches!(self.labels, Labels::Numbers);
+        let least = self.targets.iter().copied().min_by(f64::total_cmp)?;
+        let most = self.targets.iter().copied().max_by(f64::total_cmp)?;
+        let is_class = self.options.task == Task::Classification && self.class_count().is_none();
+        (is_numbered && is_class && least == 1.0).then(|| {
+            format!(
+                "the labels are 1 to {most}, so the model has a class 0 without rows; \
+                 data.classes = [\"1\", ..., \"{most}\"] makes the labels names"
+            )
+        })
+    }
+
+    /// What a user should know about the categories of the schema.
+    fn schema_remarks(&self, name: &str) -> Vec<String> {
+        let columns = || self.options.schema.iter().flat_map(Schema::used);
+        let spellings = columns().filter_map(similar_remark);
+        let others = columns().zip(&self.others);
+        let others = others.filter_map(|(column, others)| others.remark(column));
+        spellings.chain(others.map(|remark| format!("{name}: {remark}"))).collect()
     }
 
     fn finish_targets(mut self, width: usize) -> Result<Target, DataError> {
@@ -306,6 +336,14 @@ impl<'a> Encoder<'a> {
         if self.options.task == Task::Regression {
             return self.feature(number, column, cell).map(f64::from);
         }
+        let named =
+            if let Labels::Named(classes) = &self.labels { find(classes, cell) } else { None };
+        if let Some(class) = named {
+            return Ok(f64::from(class));
+        }
+        if is_missing(cell) {
+            return Err(self.refuse(number, column, cell, NO_LABEL));
+        }
         if let Labels::Unknown = self.labels {
             self.labels = match cell.number() {
                 Some(_) => Labels::Numbers,
@@ -313,11 +351,12 @@ impl<'a> Encoder<'a> {
             };
         }
         let problem = match &mut self.labels {
-            _ if cell == Cell::Empty => "an empty cell, but a label is needed".into(),
-            Labels::Named(classes) => match find(classes, cell) {
-                Some(class) => return Ok(f64::from(class)),
-                None => classes.problem(),
-            },
+            Labels::Named(classes) => classes.problem(),
+            // In another order of the rows the labels would be numbers.
+            Labels::Found(_) if cell.number().is_some() => {
+                "a number, but the labels before it are text: name the classes in data.classes"
+                    .into()
+            }
             Labels::Found(found) => match found.number(&text_of(cell)) {
                 Some(class) => return Ok(f64::from(class)),
                 None => "is not UTF-8".into(),
@@ -373,12 +412,28 @@ impl<'a> Encoder<'a> {
 
 impl Rows for Encoder<'_> {
     fn are_names(&self, first: &[String]) -> bool {
-        let wanted = wanted(self.options);
-        wanted.is_some_and(|wanted| wanted.iter().all(|name| first.contains(name)))
+        let wanted = wanted(self.options).filter(|wanted| !columns::are_positions(wanted));
+        if let Some(wanted) = wanted {
+            return wanted.iter().all(|name| first.contains(name));
+        }
+        // A position is no name.
+        let target = self.options.target.as_ref();
+        target.is_some_and(|target| target.parse::<i64>().is_err() && first.contains(target))
+    }
+
+    fn note(&mut self, remark: String) {
+        if self.remarks.len() < MOST_REMARKS {
+            self.remarks.push(remark);
+        }
     }
 
     /// It has the columns of the first one, by name in any order if they have names.
-    fn begin(&mut self, heading: Heading) -> Result<(), DataError> {
+    fn begin(&mut self, mut heading: Heading) -> Result<(), DataError> {
+        if heading.names.is_none()
+            && wanted(self.options).is_some_and(|wanted| columns::are_positions(&wanted))
+        {
+            heading.names = Some(columns::positions(heading.columns));
+        }
         match &self.first {
             Some(first) => {
                 let identifier = identifier(self.options, &heading)?;
@@ -387,6 +442,7 @@ impl Rows for Encoder<'_> {
             }
             None => {
                 self.chosen = choose(&heading, self.options)?;
+                self.chosen.check_names(&heading)?;
                 self.check_heading(&heading)?;
                 let names = heading.names.as_ref().map(|names| {
                     let of = |positions: &[usize]| {
@@ -447,6 +503,33 @@ impl Rows for Encoder<'_> {
     }
 }
 
+/// A remark on the first column whose numbers are so far from 0 that `f32`, which has 24 bits,
+/// makes a thousandth of their range one number, as those of times in seconds since 1970.
+fn coarse_remark(features: &Array2<f32>, names: Option<&Columns>) -> Option<String> {
+    const WHOLE: f64 = 16_777_216.0;
+    features.columns().into_iter().enumerate().find_map(|(column, values)| {
+        let mut bounds = (f64::INFINITY, f64::NEG_INFINITY);
+        for value in values {
+            bounds = (bounds.0.min(f64::from(*value)), bounds.1.max(f64::from(*value)));
+        }
+        let most = bounds.0.abs().max(bounds.1.abs());
+        let (step, range) = (most / WHOLE, bounds.1 - bounds.0);
+        if most < WHOLE || range == 0.0 || step < range / 1000.0 {
+            return None;
+        }
+        let name = names.and_then(|names| names.features.get(column));
+        let name = name.map_or_else(|| column.to_string(), |name| excerpt(name));
+        Some(format!(
+            "column {name}: numbers near {most:.0} are kept only to within {step:.0}, and they lie \
+             within {range:.0}: subtract a constant from them"
+        ))
+    })
+}
+
+/// A label without a value.
+const NO_LABEL: &str = "a value is missing, but a label is needed: leave the row out, or list the \
+                        text in data.classes if it is the name of a class";
+
 /// What to do about rows that do not fit.
 const REMEDY: &str = "cut the file into shards, or take a machine with more";
 
@@ -465,43 +548,6 @@ fn room<T>(numbers: &mut Vec<T>, more: usize, value: &dyn Fn() -> String) -> Res
         let problem = format!("does not fit into memory: {REMEDY}");
         DataError::Memory(ConfigError::new("the table", value(), problem))
     })
-}
-
-/// The columns to read of a file that follows another one.
-fn same_columns(
-    first: &FirstFile,
-    chosen: &Chosen,
-    heading: &Heading,
-) -> Result<Chosen, DataError> {
-    let refuse = |problem: &str| Err(DataError::structure("columns", problem));
-    let (found, needed) = (heading.columns, first.columns);
-    if found != needed {
-        let problem = format!("{found}, but the first file has {needed}");
-        return Err(DataError::Count { place: "columns".into(), found, needed, problem });
-    }
-    if heading.classes != first.classes {
-        return refuse("the first line names other classes than that of the first file");
-    }
-    match (&first.names, &heading.names) {
-        (None, None) => {
-            let (features, targets) = (chosen.features.clone(), chosen.targets.clone());
-            Ok(Chosen { features, targets, identifier: None })
-        }
-        (None, Some(_)) => refuse("have names, but those of the first file have none"),
-        (Some(_), None) => refuse("have no names, but those of the first file have"),
-        (Some(first), Some(names)) => {
-            let find = |wanted: &[String]| match wanted {
-                [] => Ok(Vec::new()),
-                wanted => columns::named(wanted, names).map_err(|error| DataError::Structure {
-                    place: "columns".into(),
-                    value: error.value.map(String::from),
-                    problem: error.problem,
-                }),
-            };
-            let (features, targets) = (find(&first.features)?, find(&first.targets)?);
-            Ok(Chosen { features, targets, identifier: None })
-        }
-    }
 }
 
 /// The class of a label.
@@ -527,68 +573,4 @@ fn text_of(cell: Cell<'_>) -> std::borrow::Cow<'_, [u8]> {
         Cell::Number(value) => value.to_string().into_bytes().into(),
         Cell::Bool(value) => value.to_string().into_bytes().into(),
     }
-}
-
-/// The position of the column that identifies rows.
-fn identifier(options: &Options, heading: &Heading) -> Result<Option<usize>, ConfigError> {
-    let find = |wanted: &String| {
-        columns::position(wanted, heading.names.as_deref(), heading.columns, "data.identifier")
-    };
-    options.identifier.as_ref().map(find).transpose()
-}
-
-/// The names of the features, if they are given.
-fn wanted(options: &Options) -> Option<Vec<String>> {
-    match &options.schema {
-        Some(schema) => Some(schema.names()),
-        None => Some(options.columns.as_ref()?.features.clone()),
-    }
-}
-
-/// Chooses the columns by name or by position.
-fn choose(heading: &Heading, options: &Options) -> Result<Chosen, ConfigError> {
-    let (header, columns) = (heading.names.as_deref(), heading.columns);
-    let identifier = identifier(options, heading)?;
-    let target = options.target.as_deref();
-    let by_target = |target| columns::targets(target, header, columns, options.task);
-    let key = if options.schema.is_some() { "data.schema" } else { "data.columns" };
-    let wanted = match (wanted(options), header) {
-        (Some(wanted), Some(header)) => Some((wanted, header)),
-        (Some(wanted), None) if !options.by_position || options.schema.is_some() => {
-            let problem = "the first line does not name the columns";
-            return Err(ConfigError::new(key, list(&wanted), problem));
-        }
-        _ => None,
-    };
-    let Some((wanted, header)) = wanted else {
-        let others = columns - usize::from(identifier.is_some());
-        let targets = if options.bare && target.is_none() && options.inputs == Some(others) {
-            Vec::new()
-        } else if target.is_none() && identifier == Some(others) {
-            // The last column but one is the target.
-            columns::targets(None, header.map(|names| &names[..others]), others, options.task)?
-        } else {
-            by_target(target)?
-        };
-        let is_feature = |column: &usize| !targets.contains(column) && identifier != Some(*column);
-        let features = (0..columns).filter(is_feature).collect();
-        return Ok(Chosen { features, targets, identifier });
-    };
-    let named = options.columns.as_ref().map_or(&[][..], |columns| &columns.targets);
-    let targets = match target {
-        Some(_) => by_target(target)?,
-        None if options.bare && !named.iter().all(|name| header.contains(name)) => Vec::new(),
-        None if named.is_empty() => {
-            let problem = format!("is missing: {key} names the features, and this key the target");
-            return Err(ConfigError::at("data.target", problem));
-        }
-        None => columns::named(named, header)?,
-    };
-    let in_key = |error: ConfigError| error.renamed(&[("data.columns", key)]);
-    let features = columns::named(&wanted, header).map_err(in_key)?;
-    if let Some(both) = features.iter().find(|column| targets.contains(column)) {
-        let problem = "is the target, and is also named as a feature";
-        return Err(ConfigError::new(key, excerpt(&header[*both]), problem));
-    }
-    Ok(Chosen { features, targets, identifier })
 }

@@ -1,7 +1,7 @@
 //! Makes a [`Dataset`] from a name: finds the bytes, limits their size, detects the format.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
     sync::Arc,
@@ -16,16 +16,13 @@ use super::{
     dataset::{Columns, Dataset, Task},
     embedded,
     encode::{Encoder, Rows},
-    idx,
+    encoding, idx,
     inflate::{self, Inflate},
     input::{Count, Counted, error_of, peek},
     npy, npz, records,
     schema::Schema,
 };
-use crate::{
-    config::{ConfigError, Fault},
-    memory,
-};
+use crate::{config::ConfigError, memory};
 
 /// The largest accepted file, in bytes: 8 GiB, which as `f32` exceeds one node's memory in most
 /// cases.
@@ -350,6 +347,7 @@ impl<'a> Opened<'a> {
         let count = counted.count();
         let (mut head, stream) = peek(counted, HEAD).map_err(within)?;
         let mut stream: Box<dyn Read + 'a> = Box::new(stream);
+        encoding::check_ending(name).map_err(within)?;
         inflate::check_name(name, &head).map_err(within)?;
         let compressed = head.starts_with(inflate::MAGIC);
         if compressed {
@@ -360,7 +358,11 @@ impl<'a> Opened<'a> {
         if head.is_empty() {
             return Err(within(DataError::empty()));
         }
-        Ok(Opened { name, format: Format::of(name, &head), compressed, stream, count })
+        let format = Format::of(name, &head);
+        if format == Format::Csv {
+            encoding::check_beginning(&head).map_err(within)?;
+        }
+        Ok(Opened { name, format, compressed, stream, count })
     }
 
     /// Adds the rows of a table.
@@ -373,7 +375,7 @@ impl<'a> Opened<'a> {
             return Err(ConfigError::new("data.header", false, problem).into());
         }
         let read = match self.format {
-            Format::Csv => csv::read(self.stream, &self.count, records::PIECE, header, rows),
+            Format::Csv => csv::read(name, self.stream, &self.count, records::PIECE, header, rows),
             Format::Arrow => self.read_arrow(rows),
             _ => self.read_parquet(rows),
         };
@@ -493,40 +495,8 @@ fn file_of(path: &Path) -> Result<(File, Option<u64>), DataError> {
     Ok((file, metadata.is_file().then_some(metadata.len())))
 }
 
-fn unreadable(problem: &str) -> DataError {
+pub(super) fn unreadable(problem: &str) -> DataError {
     DataError::Unreadable(io::Error::new(io::ErrorKind::InvalidInput, problem))
-}
-
-/// The files of a source that is no embedded set: the file, or those of the folder, sorted by name.
-/// Those of folders in it are not read, nor those whose names begin with a point or an underscore,
-/// as other programs name their notes.
-fn files_of(source: &str) -> Result<Vec<PathBuf>, DataError> {
-    let path = Path::new(source);
-    if !path.exists() {
-        let problem = format!(
-            "no such file; accepted: a path to a CSV, NPY, NPZ or IDX file (also .gz) or a \
-             Parquet or Arrow file, a folder of CSV, Parquet or Arrow files, or one of {}",
-            embedded::EMBEDDED.names().join(", ")
-        );
-        let error = ConfigError::new("data.source", format!("\"{source}\""), problem);
-        return Err(error.with_fault(Fault::Unreadable).into());
-    }
-    if !path.is_dir() {
-        return Ok(vec![path.to_path_buf()]);
-    }
-    let listed = || -> io::Result<Vec<PathBuf>> {
-        fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect()
-    };
-    let mut files = listed().map_err(|error| DataError::Unreadable(error).within(source))?;
-    files.retain(|file| {
-        let name = file.file_name().unwrap_or_default().as_encoded_bytes();
-        !name.starts_with(b".") && !name.starts_with(b"_") && file.is_file()
-    });
-    if files.is_empty() {
-        return Err(unreadable("a folder without files: at least one is needed").within(source));
-    }
-    files.sort();
-    Ok(files)
 }
 
 /// The path of a source: beside `folder` if a file or a folder is there, else as it is. The name of

@@ -11,12 +11,16 @@
 //! | `input`, `inflate` | the bytes of a file as a stream, compressed or not |
 //! | `records`, `decimal` | records of separated text from a stream, and numbers from their text |
 //! | `csv`, `npy`, `npz`, `idx` | one format each; all also gzip-compressed |
+//! | `header`, `encoding` | whether a text file's first line has names; what is no UTF-8 |
 //! | `parquet`, `arrow` | tables of Parquet and Arrow files, with the cargo features of these names |
 //! | `typed` | the values of their columns as cells |
 //! | `array`, `columns` | the common part of NPY and IDX; the rules for target columns and labels |
+//! | `folder` | the files of a folder, which are the parts of one table |
+//! | `choice` | which columns of a table are read |
 //! | `cell`, `encode` | one cell of a table, and a dataset from cells, row by row |
 //! | `classes` | labels by the names of their classes |
 //! | `schema`, `codes` | [`Schema`]: the columns by name, and their features |
+//! | `others` | remarks on values that a category does not list |
 //! | `split` | [`split_test`], [`shards`]: test rows leave first, then the rest is divided |
 //! | `describe` | [`describe`]: what is in each column, and a schema drafted from it |
 //! | `draft` | an experiment drafted from such a description |
@@ -45,6 +49,7 @@ mod array;
 #[cfg(feature = "arrow")]
 mod arrow;
 mod cell;
+mod choice;
 mod classes;
 mod codes;
 mod columns;
@@ -56,13 +61,17 @@ mod disk;
 mod draft;
 mod embedded;
 mod encode;
+mod encoding;
 mod error;
+mod folder;
+mod header;
 mod idx;
 mod inflate;
 mod input;
 mod load;
 mod npy;
 mod npz;
+mod others;
 #[cfg(feature = "parquet")]
 mod parquet;
 #[cfg(all(test, any(feature = "arrow", feature = "parquet")))]

@@ -50,6 +50,7 @@ pub fn with_schema() -> Options {
         values: (kind == Category).then(|| values.iter().map(|value| value.to_string()).collect()),
         other: false,
         missing,
+        origin: (kind == Date).then(|| "2024-01-01".into()),
     };
     let columns = vec![
         column("age", Number, Missing::Refuse, &[]),
@@ -102,7 +103,9 @@ pub fn assert_described_alike(text: &describe::Description, typed: &describe::De
                 .expect("it has the columns of all")
         };
         let (a, b) = (find(&text.columns), find(&typed.columns));
-        assert_eq!((a.missing, a.guess(40).0), (b.missing, b.guess(40).0), "{name}");
+        assert_eq!((a.missing,
+        origin: None, a.guess(40).0), (b.missing,
+        origin: None, b.guess(40).0), "{name}");
     }
     assert_eq!(text.classes(), typed.classes());
 }

@@ -4,6 +4,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
     DataError,
+    classes::{alike, either},
+    codes,
     columns::{excerpt, list},
 };
 use crate::config::ConfigError;
@@ -38,7 +40,14 @@ pub struct Column {
     /// What is done about cells without a value.
     #[serde(default, skip_serializing_if = "Missing::is_default")]
     pub missing: Missing,
+    /// The date from which those of the column are counted, as `2024-05-17`. Without it they are
+    /// counted from 1970-01-01, and a time that `f32` does not hold then is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
 }
+
+/// The date from which dates are counted without another one.
+pub(super) const EPOCH: &str = "1970-01-01";
 
 /// What the cells of a column hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +62,7 @@ pub enum ColumnKind {
     /// one feature that is 1 or 0.
     Boolean,
     /// `2024-05-17`, also with a time, `2024-05-17 08:30:00`, and a zone, `2024-05-17T08:30:00Z`:
-    /// one feature, the days since 1970-01-01.
+    /// one feature, the days since `origin`, or since 1970-01-01.
     Date,
     /// Nothing that the model sees; files may lack it.
     Ignore,
@@ -210,6 +219,11 @@ impl Column {
         (0..width).map(|at| Some(if at == place { 1.0 } else { 0.0 })).collect()
     }
 
+    /// The date from which those of the column are counted.
+    pub(super) fn origin(&self) -> &str {
+        self.origin.as_deref().unwrap_or(EPOCH)
+    }
+
     /// Its place in messages.
     pub(super) fn place(&self) -> String {
         format!("data.schema[{}]", excerpt(&self.name))
@@ -227,15 +241,22 @@ impl Column {
                 let problem = format!("from 1 to {MAX_VALUES} values are accepted");
                 return refuse(format!("{} values", values.len()), &problem);
             }
-            let mut sorted: Vec<&String> = values.iter().collect();
-            sorted.sort();
-            if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-                return refuse(format!("\"{}\"", excerpt(pair[0])), "this value is listed twice");
+            if let Some((value, other)) = alike(values) {
+                return refuse(either(value, other), "this value is listed twice");
             }
             let trimmed = |value: &&String| value.trim().len() == value.len() && !value.is_empty();
             if let Some(value) = values.iter().find(|value| !trimmed(value)) {
                 let problem = "values are texts without blanks around them, not empty";
                 return refuse(format!("\"{}\"", excerpt(value)), problem);
+            }
+        }
+        if let Some(origin) = &self.origin {
+            if self.kind != ColumnKind::Date {
+                return refuse("origin".into(), "only a date has it: leave it out");
+            }
+            if origin.len() != EPOCH.len() || codes::days(origin.as_bytes()).is_none() {
+                let problem = "a date such as 2024-05-17 is needed";
+                return refuse(format!("origin = \"{}\"", excerpt(origin)), problem);
             }
         }
         if self.other && !is_category {
@@ -356,6 +377,7 @@ impl Schema {
                 values: None,
                 other: false,
                 missing: missing.map_or(Missing::Refuse, |(_, missing)| *missing),
+                origin: None,
             }
         };
         Schema { columns: self.features().into_iter().enumerate().map(one).collect() }
@@ -373,6 +395,21 @@ impl Schema {
         schema
     }
 
+    /// States the origin of every date: that of the same column of `trained`, or the usual one. A
+    /// model knows dates as they were counted when it was trained, whatever `f32` holds of them.
+    #[must_use]
+    pub(crate) fn counted_as(&self, trained: &Schema) -> Schema {
+        let mut schema = self.clone();
+        let dates = schema.columns.iter_mut().filter(|column| column.kind == ColumnKind::Date);
+        for column in dates.filter(|column| column.origin.is_none()) {
+            let like = |other: &&Column| other.name == column.name && other.kind == column.kind;
+            let other = trained.columns.iter().find(like);
+            let origin = other.map(|other| other.origin().to_string());
+            column.origin = origin;
+        }
+        schema
+    }
+
     /// The first difference to another schema, in words; `None` if both make the same features.
     pub(crate) fn difference(&self, other: &Schema) -> Option<String> {
         let (own, others) = (self.names(), other.names());
@@ -380,7 +417,9 @@ impl Schema {
             return Some(format!("the columns {} there, {} here", list(&others), list(&own)));
         }
         self.used().zip(other.used()).find_map(|(own, other)| {
-            let same = own.kind == other.kind && own.features() == other.features();
+            let same = own.kind == other.kind
+                && own.features() == other.features()
+                && own.origin() == other.origin();
             (!same).then(|| format!("the column {} is another one there", excerpt(&own.name)))
         })
     }

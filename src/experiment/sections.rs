@@ -411,8 +411,9 @@ pub struct DataParams {
     pub source: String,
     /// A source for each node instead of one that is divided: node i has the rows of the i-th, as
     /// if it were a site with this file. So a deployment is rehearsed on one machine, and ends with
-    /// the same bits. `gradvine node` ignores the key. Nodes that have only numbers are named by
-    /// their files.
+    /// the same bits. `gradvine node` ignores the key. The nodes are in the order of the topology
+    /// file; if they are numbered in another order, the list is refused. Nodes that have only
+    /// numbers are named by their files.
     ///
     /// Accepts: a list of one path or dataset for each node, as `source`; not with `source`,
     /// `split`, `sizes` or `labels`. Default: `source` is divided.
@@ -486,8 +487,8 @@ pub struct DataParams {
     /// `X`, `features` or `data`).
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "name_or_position")]
     pub target: Option<String>,
-    /// The features of a CSV file, by the names in its first line, in the order of the model's
-    /// inputs. Files may have their columns in any order, and others, which are ignored. Without
+    /// The features of a CSV file, by the names in its first line (of a file without names by their
+    /// positions, as `"0"`), in the order of the model's inputs. Files may have their columns in any order, and others, which are ignored. Without
     /// it all columns but the target are features, and the nodes compare their names.
     ///
     /// Accepts: a list of names; only with `target`. Default: the other columns, in their order.
@@ -498,9 +499,10 @@ pub struct DataParams {
     /// their columns in any order, and others, which are ignored.
     ///
     /// Accepts: a list of tables with `name`; `kind`: `"number"`, `"category"` (with `values`, a
-    /// list of texts, and `other`, `true` or `false`), `"boolean"`, `"date"` or `"ignore"`; and
-    /// `missing`: `"refuse"`, `"mean"`, `"median"`, `"category"`, `"other"` or a number; only with
-    /// `target`, not together with `columns`. Default: every column but the target is a number.
+    /// list of texts, and `other`, `true` or `false`), `"boolean"`, `"date"` (with `origin`, a date
+    /// as text) or `"ignore"`; and `missing`: `"refuse"`, `"mean"`, `"median"`, `"category"`,
+    /// `"other"` or a number; only with `target`, not together with `columns`. Default: every
+    /// column but the target is a number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<Schema>,
     /// The names of the classes, in the order of the model's outputs: the labels of a CSV file are
@@ -514,7 +516,7 @@ pub struct DataParams {
     /// Whether the first line of a CSV file names the columns.
     ///
     /// Accepts: `true` or `false`; not with a dataset that is shipped. Default: `true` if the first
-    /// line has text where the second has a number.
+    /// line has text above numbers; a warning says so where the lines do not decide it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<bool>,
     /// The file of labels that belongs to an IDX or NPY file of features.

@@ -87,7 +87,7 @@ impl SavedModel {
         let (task, shape) = (self.model.task(), self.model.shape());
         Options {
             columns: self.columns.clone(),
-            schema: self.schema.clone(),
+            schema: self.schema.as_ref().map(|schema| schema.counted_as(schema)),
             by_position: true,
             class_names: Some(self.classes.clone()).filter(|names| are_named(names)),
             task,

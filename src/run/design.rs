@@ -60,6 +60,8 @@ pub struct Design {
     /// Further values that must be the same at all nodes, with their keys: those of a program, or
     /// the names of columns.
     pub agreed: Vec<(String, String)>,
+    /// What the readers of the rows have assumed or noticed and a user should know.
+    pub remarks: Vec<String>,
 }
 
 impl std::fmt::Debug for Design {
@@ -70,6 +72,11 @@ impl std::fmt::Debug for Design {
 }
 
 impl Design {
+    /// What a user should know before the run: about the rows, then about the rule.
+    pub fn warnings(&self) -> impl Iterator<Item = &String> {
+        self.remarks.iter().chain(&self.rule.warnings)
+    }
+
     /// Resolves an experiment on a topology, for data of these sizes.
     ///
     /// # Errors
@@ -259,6 +266,7 @@ impl Design {
             initial,
             initial_from,
             agreed: Vec::new(),
+            remarks: Vec::new(),
         })
     }
 

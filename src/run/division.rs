@@ -14,7 +14,7 @@ use super::{
 use crate::{
     config::ConfigError,
     data::{self, Dataset, Gaps, Options, SYNTHETIC, Split, Synthetic, Target, Task},
-    experiment::{Experiment, SplitKind},
+    experiment::{DataParams, Experiment, SplitKind},
     learn::Model,
     mixing::{NodeInfo, Topology},
     units::NodeId,
@@ -34,6 +34,8 @@ pub(super) struct Division {
     pub outputs: usize,
     /// Where the rows are from.
     pub origin: Origin,
+    /// What their readers have assumed or noticed and a user should know.
+    pub remarks: Vec<String>,
 }
 
 /// Where the rows of a run are from.
@@ -116,7 +118,7 @@ impl Division {
         let (inputs, outputs, classes) =
             (first.inputs(), first.outputs(), first.class_names().to_vec());
         let shards = shards.into_iter().map(Shared::new).collect();
-        Division { shards, tests, classes, inputs, outputs, origin }
+        Division { shards, tests, classes, inputs, outputs, origin, remarks: Vec::new() }
     }
 }
 
@@ -155,7 +157,9 @@ fn of_one(experiment: &mut Experiment, nodes: usize) -> Result<Division, ConfigE
         true => TestRows::None,
         false => TestRows::Same(Shared::new(all.select(&test))),
     };
-    Ok(Division::new(shards, tests, Origin::One(Arc::new(all), train)))
+    let remarks = all.remarks.clone();
+    let division = Division::new(shards, tests, Origin::One(Arc::new(all), train));
+    Ok(Division { remarks, ..division })
 }
 
 /// Lists the values of categories in the schema of the experiment, so that nodes which read this
@@ -202,6 +206,12 @@ fn of_each(
     unite_classes(&mut all, experiment.model.outputs)?;
     let (share, seed) = (experiment.data.test_share, experiment.run.seed);
     let (mut shards, mut tests, mut read) = (Vec::new(), Vec::new(), DataRecord::default());
+    let mut remarks: Vec<String> = Vec::new();
+    for rows in &all {
+        // Those about the schema are the same for all sources.
+        let new = rows.remarks.iter().filter(|remark| !remarks.contains(remark));
+        remarks.extend(new.cloned().collect::<Vec<_>>());
+    }
     for (node, all) in all.into_iter().enumerate() {
         let (train, test) = data::split_test(&all, share, seed).map_err(|error| {
             let mut error = ConfigError::from(error);
@@ -216,7 +226,7 @@ fn of_each(
         true => TestRows::Own(tests),
         false => TestRows::None,
     };
-    Ok(Division::new(shards, tests, Origin::Each(read)))
+    Ok(Division { remarks, ..Division::new(shards, tests, Origin::Each(read)) })
 }
 
 fn place(node: usize) -> String {
@@ -363,7 +373,37 @@ pub(super) fn join(parts: &[&Dataset]) -> Dataset {
         columns: first.columns.clone(),
         identifiers: None,
         gaps: Gaps::join(parts),
+        remarks: Vec::new(),
     }
+}
+
+/// Refuses lists with an entry for each node on a topology whose nodes are numbered, but in another
+/// order, as an edge list that begins with the link of node 2 has them.
+///
+/// # Errors
+/// The order of the nodes, and how to choose another one.
+pub(super) fn check_order(data: &DataParams, topology: &Topology) -> Result<(), ConfigError> {
+    let key = match (&data.sources, &data.sizes) {
+        (Some(_), _) => "data.sources",
+        (None, Some(_)) => "data.sizes",
+        (None, None) => return Ok(()),
+    };
+    let names = (0..topology.nodes()).map(|node| topology.node(NodeId::from(node)).name.as_str());
+    let numbers: Option<Vec<u64>> = names.map(|name| name.parse().ok()).collect();
+    let Some(numbers) = numbers.filter(|numbers| !numbers.is_sorted()) else { return Ok(()) };
+    let shown = |numbers: &[u64]| {
+        let first: Vec<String> = numbers.iter().take(20).map(u64::to_string).collect();
+        first.join(",")
+    };
+    let mut sorted = numbers.clone();
+    sorted.sort_unstable();
+    let problem = format!(
+        "has an entry for each node, and the topology has its nodes in the order {}: list the \
+         nodes in the order of their numbers, in an edge list by a first line `# nodes,{}`",
+        shown(&numbers),
+        shown(&sorted)
+    );
+    Err(ConfigError::at(key, problem))
 }
 
 /// Names nodes that have only their numbers by the files of their rows, if these are names.
@@ -470,6 +510,7 @@ mod tests {
     use ndarray::array;
 
     use super::*;
+    use crate::mixing::FileFormat;
 
     fn labelled(labels: &[u32], names: &[&str]) -> Dataset {
         let features = Array2::from_shape_fn((labels.len(), 1), |(row, _)| row as f32);
@@ -499,6 +540,23 @@ mod tests {
         assert_eq!(named("path:2", &["a.csv", "x/a.csv"]), ["0", "1"], "not unique");
         assert_eq!(named("path:2", &["a.csv", ".csv"]), ["0", "1"], "no name");
         assert_eq!(named("path:3", &["a.csv", "b.csv"]), ["0", "1", "2"], "refused later");
+    }
+
+    #[test]
+    fn numbered_nodes_have_the_order_of_their_numbers() {
+        let of = |text: &str| Topology::from_text(text, FileFormat::Csv, "a.csv").unwrap();
+        let data = |sources: bool| DataParams {
+            sources: sources.then(Vec::new),
+            sizes: (!sources).then(Vec::new),
+            ..DataParams::default()
+        };
+        for by_sources in [true, false] {
+            let error = check_order(&data(by_sources), &of("2,0\n0,1\n")).unwrap_err().to_string();
+            assert!(error.contains("in the order 2,0,1: list") && error.contains("# nodes,0,1,2"));
+        }
+        check_order(&data(true), &of("# nodes,0,1,2\n2,0\n0,1\n")).unwrap();
+        check_order(&data(true), &of("b,a\na,c\n")).unwrap();
+        check_order(&DataParams::default(), &of("2,0\n0,1\n")).unwrap();
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub fn model_file(path: &Path) -> PathBuf {
 }
 
 /// Reads rows for a model, not yet scaled: from a file, a folder, an embedded set, or standard
-/// input (`-`). `own` has the caller's options. The text is a warning: the columns have no names.
+/// input (`-`). `own` has the caller's options. The texts are warnings: what was assumed or noticed.
 ///
 /// # Errors
 /// As [`data::load`].
@@ -28,7 +28,7 @@ pub fn read_rows(
     saved: &SavedModel,
     source: &str,
     own: Options,
-) -> Result<(Dataset, Option<String>), ConfigError> {
+) -> Result<(Dataset, Vec<String>), ConfigError> {
     let options = saved.reading(own);
     let data = match source {
         "-" => data::read("standard input", io::stdin().lock(), &options)?,
@@ -41,7 +41,8 @@ pub fn read_rows(
              data"
         )
     });
-    Ok((data, warning))
+    let warnings = warning.into_iter().chain(data.remarks.iter().cloned()).collect();
+    Ok((data, warnings))
 }
 
 /// The files that a command reads for a model and its rows: their output must be none of them.

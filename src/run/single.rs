@@ -338,7 +338,11 @@ impl Single {
             (Some(columns), None) => agreed_names(columns),
             (None, _) => Vec::new(),
         };
-        let design = Arc::new(Design { agreed, ..design });
+        let mut remarks = train.remarks.clone();
+        let of_tests = test.iter().flat_map(|test| &test.remarks);
+        let new = of_tests.filter(|remark| !train.remarks.contains(remark));
+        remarks.extend(new.cloned());
+        let design = Arc::new(Design { agreed, remarks, ..design });
         let rows = std::iter::once(&train).chain(&test);
         let model = design.table_model()?;
         Needs::alone(&design, node, rows).check(&design, "this node", "")?;

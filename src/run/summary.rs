@@ -376,7 +376,7 @@ impl Summary {
             bytes: TotalBytes::default(),
             time_s: 0.0,
             computing: 0.0,
-            warnings: Vec::new(),
+            warnings: design.remarks.clone(),
             participation: IndexMap::new(),
             history: Vec::new(),
             away: IndexMap::new(),
@@ -485,7 +485,7 @@ impl Summary {
             let keeps_best = run.stop_early.as_ref().is_some_and(|stop| stop.keep == Keep::Best);
             summary.kept_best = summary.stopped_early && keeps_best;
             summary.outcome = Outcome { test: of_all, ..Outcome::of(&all, design.by_rows()) };
-            summary.warnings = warnings;
+            summary.warnings.extend(warnings);
             summary.warnings.extend(figures::training_warning(design, summary.outcome.train_loss));
         }
         summary

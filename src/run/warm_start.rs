@@ -17,10 +17,14 @@ fn saved(experiment: &Experiment, init: Option<&Init>) -> Option<(String, SavedM
     Some((name.clone(), SavedModel::read_metadata(&path).ok()?))
 }
 
-/// Takes from the model of `model.init` what missing values become: the model knows no other. Call
+/// Takes from the model of `model.init` from which date it counts, and what missing values become:
+/// the model knows no other. Call
 /// it before the data is read.
 pub(super) fn keep_fills(experiment: &mut Experiment) {
     let Some((_, saved)) = saved(experiment, experiment.model.init.as_ref()) else { return };
+    if let (Some(own), Some(trained)) = (&experiment.data.schema, &saved.schema) {
+        experiment.data.schema = Some(own.counted_as(trained));
+    }
     if let (Some(own), Some(trained)) = (&experiment.data.schema, &saved.schema)
         && own.difference(trained).is_none()
         && own.agreed() == trained.agreed()
@@ -52,6 +56,11 @@ pub(super) fn check(experiment: &Experiment, rows: &Dataset) -> Result<(), Confi
         {
             return refuse(format!("{problem}: list them in its order in data.target"));
         }
+    }
+    if let (Some(trained), Some(here)) = (&saved.schema, &experiment.data.schema)
+        && let Some(problem) = here.difference(trained)
+    {
+        return refuse(format!("{problem}: give the data.schema of its run"));
     }
     let classes = rows.class_names();
     let are_named = data::are_named(classes) && data::are_named(&saved.classes);

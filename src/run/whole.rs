@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{
     Agreed, RowConstants,
     design::{self, Design},
-    division::{Division, Origin, TestRows, name_by_sources},
+    division::{Division, Origin, TestRows, check_order, name_by_sources},
     record::Score,
     shard::{ShardLearner, Shared, class_counts, evaluate},
     warm_start,
@@ -72,11 +72,12 @@ impl Whole {
     fn checked(mut experiment: Experiment) -> Result<Whole, ConfigError> {
         let seed = experiment.run.seed;
         let mut topology = design::topology(&experiment.topology, &experiment.folder, seed)?;
+        check_order(&experiment.data, &topology)?;
         if let Some(sources) = &experiment.data.sources {
             topology = name_by_sources(topology, sources);
         }
         warm_start::keep_fills(&mut experiment);
-        let Division { shards, tests, classes, inputs, outputs, origin } =
+        let Division { shards, tests, classes, inputs, outputs, origin, remarks } =
             Division::read(&mut experiment, topology.nodes())?;
         if experiment.data.sources.is_some() || experiment.data.sizes.is_some() {
             let weighting = design::weighting_of_files(&experiment);
@@ -84,6 +85,7 @@ impl Whole {
         }
         warm_start::check(&experiment, shards[0].raw())?;
         let mut design = Design::new(experiment, Arc::new(topology), inputs, outputs)?;
+        design.remarks = remarks;
         let run = &design.experiment.run;
         let keep = |shard| Shared::training(shard, run);
         let shards = shards.into_iter().map(keep).collect::<Result<Vec<_>, _>>()?;

@@ -84,7 +84,22 @@ fn csv_faults() {
         ("1,2,0\n3,4,1.5\n", format!("a.csv: line 2, column 2 = 1.5: {label}")),
         ("1,2,0\n3,4,-1\n", format!("a.csv: line 2, column 2 = -1: {label}")),
         ("1,2,0\n3,4,70000\n", format!("a.csv: line 2, column 2 = 70000: {label}")),
-        ("1,2,0\n3,4,NaN\n", format!("a.csv: line 2, column 2 = NaN: {label}")),
+        (
+            "1,2,0\n3,4,NaN\n",
+            "a.csv: line 2, column 2 = \"NaN\": a value is missing, but a label is needed: leave \
+             the row out, or list the text in data.classes if it is the name of a class"
+                .into(),
+        ),
+        (
+            "x,n,y\n1,\"a,0\n2,b,1\n",
+            "a.csv: line 2, column 1 = \"a,0\\n2,b,1\\n: the cell begins with a quote, but no quote \
+             ends it: a quoted cell ends with a quote, and a quote in it is written twice"
+                .into(),
+        ),
+        (
+            "x,y,y\n1,2,0\n",
+            "a.csv: columns = \"y\": columns 1 and 2 have this name: rename one of them".into(),
+        ),
         (
             "1,2,0\n3,4,cat\n",
             "a.csv: line 2, column 2 = \"cat\": text, but a label is needed: name the classes in \
@@ -106,11 +121,7 @@ fn csv_faults() {
     // Bytes that are not text are shown as such, and a cell of any length as its first 40
     // characters.
     let error = error_of("a.csv", b"1,0\n\xFF\xFE,1\n", &Options::default());
-    assert!(
-        error.starts_with("a.csv: line 2, column 0 = ")
-            && error.ends_with("text, but a number is needed"),
-        "{error}"
-    );
+    assert!(error.starts_with("a.csv: line 2, column 0 = \"\\xFF\\xFE\": not UTF-8"), "{error}");
     let long = format!("1,0\n{},1\n", "x".repeat(100_000));
     assert!(error_of("a.csv", long.as_bytes(), &Options::default()).len() < 200);
 }

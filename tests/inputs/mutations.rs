@@ -150,6 +150,7 @@ fn models() {
         values: None,
         other: false,
         missing,
+        origin: None,
     };
     let schema = Schema {
         columns: vec![

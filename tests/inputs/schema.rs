@@ -6,7 +6,7 @@ use gradvine::data::{
 use ndarray::array;
 
 fn column(name: &str, kind: ColumnKind, missing: Missing) -> Column {
-    Column { name: name.into(), kind, values: None, other: false, missing }
+    Column { name: name.into(), kind, values: None, other: false, missing, origin: None }
 }
 
 fn category(name: &str, values: &[&str], other: bool, missing: Missing) -> Column {

@@ -94,6 +94,68 @@ fn files_that_are_not_parts_of_one_table_are_named() {
 }
 
 #[test]
+fn a_folder_with_a_table_twice_is_refused() {
+    for (files, message) in [
+        (
+            [("1.csv", "x,y\n1,0\n"), ("1.csv.gz", "x,y\n1,0\n")],
+            "F: files = 1.csv and 1.csv.gz: the same table in two forms, so rows would count twice: \
+             remove one of them",
+        ),
+        (
+            [("1.csv", "x,y\n1,0\n"), ("1.csv.bak", "x,y\n1,0\n")],
+            "F: files = 1.csv and 1.csv.bak: the same bytes, so rows would count twice: remove one \
+             of them",
+        ),
+    ] {
+        let folder = folder_of(&files);
+        assert_eq!(load_folder(folder.path(), &Options::default()).unwrap_err(), message);
+    }
+    let folder = folder_of(&[("1.csv", "x,y\n1,0\n"), ("2.csv", "x,y\n2,0\n")]);
+    assert_eq!(load_folder(folder.path(), &Options::default()).unwrap().rows(), 2);
+}
+
+#[test]
+fn files_of_other_formats_and_encodings_are_named() {
+    let utf_16 = |text: &str| -> Vec<u8> {
+        let mark = vec![0xFF, 0xFE];
+        mark.into_iter().chain(text.encode_utf16().flat_map(u16::to_le_bytes)).collect()
+    };
+    for (name, bytes, message) in [
+        ("a.xlsx", b"x,y\n1,0\n".to_vec(), "a.xlsx: format = .xlsx: this format is not read"),
+        ("a.csv", b"PK\x03\x04...".to_vec(), "a.csv: byte 0: no table, but a ZIP archive"),
+        ("a.csv", utf_16("x,y\n1,0\n"), "a.csv: byte 0: not UTF-8: it looks like UTF-16."),
+        ("a.csv", b"x y\n1 0\n".to_vec(), "a.csv: line 1: 2 words between blanks"),
+    ] {
+        let error = parse(name, &bytes, None, &Options::default()).unwrap_err().to_string();
+        assert!(error.starts_with(message), "{error}");
+    }
+}
+
+#[test]
+fn labels_from_1_on_are_remarked_where_all_rows_are_known() {
+    let read = |all| {
+        let options = Options { number_classes: all, ..Options::default() };
+        parse("a.csv", b"x,y\n1,1\n2,3\n3,2\n", None, &options).unwrap()
+    };
+    assert_eq!((read(true).outputs(), read(false).remarks), (4, Vec::<String>::new()));
+    let remark = "a.csv: the labels are 1 to 3, so the model has a class 0 without rows; \
+                  data.classes = [\"1\", ..., \"3\"] makes the labels names";
+    assert_eq!(read(true).remarks, [remark]);
+}
+
+#[test]
+fn numbers_that_f32_does_not_tell_apart_are_remarked() {
+    let read = |rows: [&str; 2]| {
+        let text = format!("x,t,y\n1,{},0\n2,{},1\n", rows[0], rows[1]);
+        parse("a.csv", text.as_bytes(), None, &Options::default()).unwrap().remarks
+    };
+    let remark = "a.csv: column t: numbers near 1700000512 are kept only to within 101, and they \
+                  lie within 512: subtract a constant from them";
+    assert_eq!(read(["1700000000", "1700000500"]), [remark]);
+    assert!(read(["1700000000", "1"]).is_empty() && read(["20240101", "1"]).is_empty());
+}
+
+#[test]
 fn a_stream_is_read_as_a_file() {
     let text = b"x\ty\n0.5\t1\n-2\t3\n";
     let options = Options { task: Task::Regression, ..Options::default() };

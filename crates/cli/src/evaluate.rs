@@ -66,8 +66,8 @@ pub fn open(
     let own =
         Options { target: reading.target.clone(), labels_file: reading.labels.clone(), ..more };
     show_reading();
-    let (data, warning) = read_rows(&saved, source, own).map_err(|error| error.renamed(&NAMES))?;
-    note_warnings(warning);
+    let (data, warnings) = read_rows(&saved, source, own).map_err(|error| error.renamed(&NAMES))?;
+    note_warnings(warnings);
     Ok((saved, data))
 }
 

@@ -94,7 +94,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
     }
     let speaks = !args.quiet && !args.json;
     if speaks {
-        note_warnings(&design.rule.warnings);
+        note_warnings(design.warnings());
         note!("{}", prepared.describe());
     }
     let rounds = design.experiment.run.rounds;

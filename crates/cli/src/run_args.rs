@@ -88,7 +88,7 @@ impl Selection {
         });
         let whole = changed.and_then(Whole::new).map_err(|error| named.blame(error))?;
         if !quiet {
-            note_warnings(&whole.design.rule.warnings);
+            note_warnings(whole.design.warnings());
         }
         Ok(Arc::new(whole))
     }

@@ -78,6 +78,9 @@ pub fn examine(path: &Path, report: &mut Report) -> Option<Examined> {
                 if let Some(warning) = &single.warning {
                     note(Finding::warning("init", warning, "see data.scale in docs/experiment.md"));
                 }
+                for remark in &single.design.remarks {
+                    note(Finding::warning("data", remark, "see docs/data.md"));
+                }
                 for warning in &single.design.rule.warnings {
                     note(Finding::warning(
                         "rule",

@@ -15,7 +15,9 @@ const UNBALANCED: u64 = 5;
 
 /// What is in a table: a line for each column, then what the target is.
 pub fn description_table(described: &Description) -> String {
-    format!("{}\n{}", columns(described), target(described))
+    let remarks: String =
+        described.remarks.iter().map(|remark| format!("warning: {remark}\n")).collect();
+    format!("{}\n{}{remarks}", columns(described), target(described))
 }
 
 /// One line a column.
@@ -95,8 +97,13 @@ fn target(described: &Description) -> String {
     let column = &described.columns[described.target];
     let mut text = match described.classes() {
         Some(classes) => {
-            let count = |class: &String| column.values.as_ref().map_or(0, |all| all[class]);
-            let counts: Vec<u64> = classes.iter().map(count).collect();
+            // Labels are the names of the classes, or their numbers.
+            let count = |(at, class): (usize, &String)| {
+                let all = column.values.as_ref()?;
+                all.get(class).or_else(|| all.get(&at.to_string())).copied()
+            };
+            let counts: Vec<u64> =
+                classes.iter().enumerate().map(|one| count(one).unwrap_or(0)).collect();
             let each: Vec<String> = classes
                 .iter()
                 .zip(&counts)
@@ -125,7 +132,8 @@ fn target(described: &Description) -> String {
     };
     if column.missing > 0 {
         text += &format!(
-            "warning: {} rows have no target: a run refuses them, remove them\n",
+            "warning: {} rows have no target: a run refuses them: remove them, or list the text in \
+             data.classes if it is the name of a class\n",
             column.missing
         );
     }
@@ -157,6 +165,8 @@ pub fn description_json(described: &Description) -> Value {
         "target": described.columns[described.target].name,
         "classes": described.classes(),
         "columns": columns,
+        "header": described.header,
+        "remarks": described.remarks,
         "schema": described.schema(),
     })
 }

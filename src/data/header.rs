@@ -1,0 +1,197 @@
+//! Whether the first line of a text file names the columns.
+
+use super::{
+    DataError,
+    cell::Cell,
+    codes::{date, is_missing},
+};
+
+/// The kind of the first line.
+#[derive(Debug, PartialEq)]
+pub(super) enum First {
+    Row,
+    Names(Vec<String>),
+    /// scikit-learn's: the number of rows, of features, and the names of the classes.
+    Counts {
+        rows: u64,
+        classes: Vec<String>,
+    },
+}
+
+/// What the first line is.
+#[derive(Debug, PartialEq)]
+pub(super) struct Found {
+    pub first: First,
+    /// For the user: what was assumed, if the lines do not decide it.
+    pub remark: Option<String>,
+}
+
+/// What is in a cell.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// A number or a date.
+    Value,
+    Missing,
+    Text,
+}
+
+fn kind(cell: &[u8]) -> Kind {
+    let cell = Cell::of_text(cell);
+    if is_missing(cell) {
+        Kind::Missing
+    } else if cell.number().is_some() || date(cell).is_some() {
+        Kind::Value
+    } else {
+        Kind::Text
+    }
+}
+
+/// Finds what the first line is. `below` has the lines after it, or the first ones; `header` is
+/// what the user says, and `are_names` says whether the columns that are needed have these names.
+///
+/// # Errors
+/// If no row follows a header.
+pub(super) fn find(
+    first: &[Vec<u8>],
+    below: &[&[Vec<u8>]],
+    header: Option<bool>,
+    are_names: impl Fn(&[String]) -> bool,
+) -> Result<Found, DataError> {
+    let texts: Vec<String> =
+        first.iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect();
+    if header.is_none()
+        && let Some(first) = counts(&texts, below)
+    {
+        return Ok(Found { first, remark: None });
+    }
+    let (named, certain) = match header {
+        Some(named) => (named, true),
+        None if are_names(&texts) => (true, true),
+        None if below.is_empty() => (first.iter().all(|cell| kind(cell) != Kind::Value), true),
+        None => compare(first, below),
+    };
+    if named && below.is_empty() {
+        let problem = "there is no row after the header: at least one is needed";
+        return Err(DataError::structure("line 2", problem));
+    }
+    let assumed = if named { "the names of the columns" } else { "a row, so no column has a name" };
+    let remark = (!certain).then(|| {
+        format!("the first line is taken for {assumed}; data.header = {} if it is not", !named)
+    });
+    Ok(Found { first: if named { First::Names(texts) } else { First::Row }, remark })
+}
+
+/// scikit-learn's first line, `rows,features,class,class,...`.
+fn counts(texts: &[String], below: &[&[Vec<u8>]]) -> Option<First> {
+    let [rows, features, classes @ ..] = texts else { return None };
+    let (rows, features) = (rows.parse().ok()?, features.parse::<u64>().ok()?);
+    let is_name = |class: &String| Cell::of_text(class.as_bytes()).number().is_none();
+    let fits = features.checked_add(1) == Some(below.first()?.len() as u64);
+    let several = classes.len() > 1 && classes.iter().all(is_name) && fits;
+    several.then(|| First::Counts { rows, classes: classes.to_vec() })
+}
+
+/// Whether the first line names the columns, and whether that is certain. A text above values
+/// alone speaks for names; a value above values against them.
+fn compare(first: &[Vec<u8>], below: &[&[Vec<u8>]]) -> (bool, bool) {
+    let (mut names, mut values) = (0, 0);
+    for (column, cell) in first.iter().enumerate() {
+        let cells = below.iter().filter_map(|row| row.get(column)).map(|cell| kind(cell));
+        let present: Vec<Kind> = cells.filter(|kind| *kind != Kind::Missing).collect();
+        if present.is_empty() || present.contains(&Kind::Text) {
+            continue;
+        }
+        match kind(cell) {
+            Kind::Text => names += 1,
+            Kind::Value => values += 1,
+            Kind::Missing => (),
+        }
+    }
+    match (names, values) {
+        (0, 0) => (is_distinct(first, below), false),
+        (_, 0) => (true, true),
+        (0, _) => (false, !is_sequence(first)),
+        _ => (names > values || is_sequence(first), false),
+    }
+}
+
+/// Whether the numbers of a line follow each other, as those of columns without other names do, or
+/// years.
+fn is_sequence(first: &[Vec<u8>]) -> bool {
+    let whole = |cell: &Vec<u8>| std::str::from_utf8(cell).ok()?.parse::<u32>().ok();
+    let numbers = first.iter().filter(|cell| kind(cell) == Kind::Value);
+    let numbers: Option<Vec<u32>> = numbers.map(whole).collect();
+    let follow = |pair: &[u32]| pair[0].checked_add(1) == Some(pair[1]);
+    numbers.is_some_and(|numbers| numbers.len() >= 3 && numbers.windows(2).all(follow))
+}
+
+/// Whether the cells of the first line are different texts that are in no other line of the same
+/// column.
+fn is_distinct(first: &[Vec<u8>], below: &[&[Vec<u8>]]) -> bool {
+    first.iter().enumerate().all(|(column, cell)| {
+        kind(cell) == Kind::Text
+            && !first[..column].contains(cell)
+            && !below.iter().any(|row| row.get(column) == Some(cell))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> (&'static str, bool) {
+        let cells = |line: &str| line.split(',').map(|cell| cell.as_bytes().to_vec()).collect();
+        let lines: Vec<Vec<Vec<u8>>> = text.split(' ').map(cells).collect();
+        let below: Vec<&[Vec<u8>]> = lines[1..].iter().map(|line| &line[..]).collect();
+        let found = find(&lines[0], &below, None, |_| false).unwrap();
+        let kind = match found.first {
+            First::Row => "row",
+            First::Names(_) => "names",
+            First::Counts { .. } => "counts",
+        };
+        (kind, found.remark.is_none())
+    }
+
+    #[test]
+    fn lines_decide_or_a_remark_says_what_was_assumed() {
+        for (text, kind, certain) in [
+            // Numbers above numbers, whatever is beside them.
+            ("Private,23,x,0 State,40,?,1 Private,31,y,0", "row", true),
+            ("Private,23,x,0 State,40,?,1", "row", true),
+            ("1,2,0 3,4,1", "row", true),
+            ("2024-01-01,a 2024-01-02,b", "row", true),
+            // Texts above numbers, dates or numbers with gaps.
+            ("a,b,y 1,2,0", "names", true),
+            ("x,y ,b 0.5,a", "names", true),
+            ("day,y 2024-01-01,a", "names", true),
+            ("id,age,sick a1,23,no a2,?,yes", "names", true),
+            // Both, or neither.
+            ("a,2,c 1,2,0", "names", false),
+            ("0,1,2,3,y 5.1,3.5,1.4,0.2,0", "names", false),
+            ("0,1,2,3 5.1,3.5,1.4,0", "row", false),
+            ("1,x,3,0 2,5,4,1 3,6,5,0", "row", false),
+            ("Private,unknown,0 State,40,1", "row", false),
+            ("colour,shape red,round blue,square red,square", "names", false),
+            ("red,round red,square blue,round", "row", false),
+            ("x,NA y,b", "row", false),
+            // scikit-learn's, as that of its iris.csv and breast_cancer.csv.
+            ("2,4,setosa,versicolor,virginica 5.1,3.5,1.4,0.2,0 4.9,3,1.4,0.2,1", "counts", true),
+            ("2,2,malignant,benign 1,2,0 3,4,1", "counts", true),
+        ] {
+            assert_eq!(found(text), (kind, certain), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_user_and_known_names_decide_first() {
+        let (first, row) = (vec![b"1".to_vec(), b"a".to_vec()], vec![b"2".to_vec(), b"b".to_vec()]);
+        let below = [&row[..]];
+        let named = |header, known: bool| {
+            let found = find(&first, &below, header, |_| known).unwrap();
+            assert_eq!(found.remark, None);
+            found.first != First::Row
+        };
+        assert!(named(Some(true), false) && named(None, true) && !named(Some(false), true));
+        assert!(find(&first, &[], Some(true), |_| false).is_err());
+    }
+}
