@@ -190,7 +190,13 @@ impl ColumnDescription {
                  them as 1234.5 and 2024-05-17",
             );
         }
-        match different {
+        self.guess_text(present)
+    }
+
+    /// The same of cells of which some are neither numbers nor dates nor booleans.
+    fn guess_text(&self, present: u64) -> (ColumnKind, Option<String>) {
+        let ignored = |remark: &str| (ColumnKind::Ignore, Some(remark.to_string()));
+        match self.values.as_ref().map(BTreeMap::len) {
             Some(count) if count <= MOST_VALUES && (count as u64) < present => {
                 let numbers = self.numbers;
                 let values: Vec<String> =
@@ -284,8 +290,8 @@ impl Description {
 struct Describer {
     rows: u64,
     names: Option<Vec<String>>,
-    /// The name of the target, if it is given.
-    target: Option<String>,
+    /// The names that a first line of names has, if they are known.
+    known: Option<Vec<String>>,
     columns: Vec<ColumnDescription>,
     header: bool,
     class_names: Option<Vec<String>>,
@@ -294,9 +300,8 @@ struct Describer {
 
 impl Rows for Describer {
     fn are_names(&self, first: &[String]) -> bool {
-        // A position is no name.
-        let named = self.target.as_ref().filter(|target| target.parse::<i64>().is_err());
-        named.is_some_and(|target| first.contains(target))
+        let known = self.known.as_ref();
+        known.is_some_and(|known| known.iter().all(|name| first.contains(name)))
     }
 
     fn note(&mut self, remark: String) {
@@ -350,12 +355,20 @@ impl Rows for Describer {
 }
 
 /// Reads a CSV, Parquet or Arrow file, or those of a folder, and counts what is in each column. Of
-/// the options `header` and `target` count.
+/// the options `header`, `target` and the names of `schema` count.
 ///
 /// # Errors
 /// If the file cannot be read, is no table, or has no such target.
 pub fn describe(source: &str, options: &Options) -> Result<Description, DataError> {
-    let mut describer = Describer { target: options.target.clone(), ..Describer::default() };
+    // A position is no name.
+    let target = options.target.iter().filter(|target| target.parse::<i64>().is_err());
+    let schema = options.schema.as_ref().map(Schema::names);
+    let known: Vec<String> = match schema.filter(|names| !columns::are_positions(names)) {
+        Some(names) => names,
+        None => target.cloned().collect(),
+    };
+    let known = (!known.is_empty()).then_some(known);
+    let mut describer = Describer { known, ..Describer::default() };
     tables(source, options.header, &mut describer)?;
     let Describer { rows, names, mut columns, header, class_names, remarks, .. } = describer;
     if rows == 0 {

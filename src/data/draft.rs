@@ -89,4 +89,81 @@ mod tests {
         let whole = crate::run::Whole::new(Experiment::parse(&draft, &[]).unwrap()).unwrap();
         assert_eq!((whole.design.features, whole.design.outputs), (1, 3));
     }
+
+    /// The draft of a file with this text, and the run that it makes.
+    fn drafted(text: &str, target: Option<&str>) -> (String, crate::run::Whole) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows.csv");
+        std::fs::write(&path, text).unwrap();
+        let path = path.to_str().unwrap();
+        let options = Options { target: target.map(String::from), ..Options::default() };
+        let draft = describe(path, &options).unwrap().draft(path);
+        let whole = crate::run::Whole::new(Experiment::parse(&draft, &[]).unwrap()).unwrap();
+        (draft, whole)
+    }
+
+    #[test]
+    fn drafts_of_files_without_a_header_can_be_run() {
+        let rows: String =
+            (0..30).map(|row| format!("{row}.5,{},{}\n", row % 3, row % 7)).collect();
+        let (draft, whole) = drafted(&rows, Some("1"));
+        assert!(draft.contains("header = false\ntarget = \"1\"\n"), "{draft}");
+        assert_eq!((whole.design.features, whole.design.outputs), (2, 3));
+        // The first row has the position of the target, and it is a row.
+        let rows: String = (0..30).map(|row| format!("2,{}.5,{}\n", row, row % 2)).collect();
+        let (draft, whole) = drafted(&rows, Some("2"));
+        assert!(draft.contains("target = \"2\"\n"), "{draft}");
+        assert_eq!((whole.design.features, whole.design.outputs), (1, 2));
+        // scikit-learn's iris.csv begins so.
+        let rows: String =
+            (0..30).map(|row| format!("5.{row},3.{},1.4,0.{row},{}\n", row % 4, row % 3)).collect();
+        let text = format!("30,4,setosa,versicolor,virginica\n{rows}");
+        let (draft, whole) = drafted(&text, None);
+        let classes = "classes = [\"setosa\", \"versicolor\", \"virginica\"]";
+        assert!(draft.contains(classes) && !draft.contains("header"), "{draft}");
+        assert_eq!((whole.design.features, whole.design.outputs), (3, 3));
+        assert_eq!(whole.classes, ["setosa", "versicolor", "virginica"]);
+    }
+
+    #[test]
+    fn times_get_an_origin_in_the_draft_and_in_the_run() {
+        let rows: String =
+            (0..60).map(|row| format!("2024-05-17T08:{row:02}:00Z,{}\n", row % 2)).collect();
+        let text = format!("t,y\n{rows}");
+        let (draft, whole) = drafted(&text, None);
+        assert!(draft.contains("kind = \"date\", origin = \"2024-05-17\" }"), "{draft}");
+        let different = |whole: &crate::run::Whole| {
+            let parts = whole.shards.iter().map(|shard| shard.raw().features.iter().copied());
+            let bits: std::collections::BTreeSet<u32> = parts.flatten().map(f32::to_bits).collect();
+            bits.len() + whole.tests.rows()
+        };
+        assert_eq!(different(&whole), 60);
+        // Without an origin in the experiment it is the first date of the files.
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows.csv");
+        std::fs::write(&path, text).unwrap();
+        let draft = draft.replace(", origin = \"2024-05-17\"", "");
+        let set = format!("data.source={}", path.display());
+        let whole = crate::run::Whole::new(Experiment::parse(&draft, &[set]).unwrap()).unwrap();
+        assert_eq!(different(&whole), 60);
+        let schema = whole.design.experiment.data.schema.as_ref().unwrap();
+        assert_eq!(schema.columns[0].origin.as_deref(), Some("2024-05-17"));
+    }
+
+    #[test]
+    fn german_writings_are_explained() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows.csv");
+        let rows: String = (0..30)
+            .map(|row| format!("{:02}.05.2024;1.2{row:02},5;{}\n", row + 1, row % 2))
+            .collect();
+        std::fs::write(&path, format!("tag;wert;y\n{rows}")).unwrap();
+        let described = describe(path.to_str().unwrap(), &Options::default()).unwrap();
+        for column in &described.columns[..2] {
+            let (kind, remark) = column.guess(described.rows);
+            assert_eq!(kind, crate::data::ColumnKind::Ignore);
+            assert!(remark.unwrap().contains("write them as 1234.5 and 2024-05-17"));
+        }
+        assert!(described.remarks[0].contains("column tag: numbers as 1.234,5 or dates"));
+    }
 }

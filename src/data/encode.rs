@@ -507,6 +507,9 @@ impl Rows for Encoder<'_> {
 /// makes a thousandth of their range one number, as those of times in seconds since 1970.
 fn coarse_remark(features: &Array2<f32>, names: Option<&Columns>) -> Option<String> {
     const WHOLE: f64 = 16_777_216.0;
+    if features.iter().all(|value| value.abs() < WHOLE as f32) {
+        return None;
+    }
     features.columns().into_iter().enumerate().find_map(|(column, values)| {
         let mut bounds = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values {
