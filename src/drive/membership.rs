@@ -42,11 +42,16 @@ impl Membership {
     ) -> Membership {
         let newest = known.max().unwrap_or(0) >> 32;
         // A node that has lost its files may give out a number twice.
-        let ends = cut.iter().flat_map(|(a, b)| [a, b]);
-        let sum = members.iter().chain(ends).fold(members.len() as u32, |sum, node| {
-            crc32c::crc32c_append(sum, &node.0.to_le_bytes())
-        });
-        Membership { id: (newest + 1) << 32 | u64::from(sum), members, cut }
+        let sum = u64::from(checksum(&members, &cut));
+        Membership { id: (newest + 1) << 32 | sum, members, cut }
+    }
+
+    /// Whether the id can be that of these members and links, in a run of so many nodes.
+    pub(crate) fn has_own_id(&self, nodes: usize) -> bool {
+        match self.id {
+            0 => self.is_whole(nodes),
+            id => id as u32 == checksum(&self.members, &self.cut),
+        }
     }
 
     /// The number of a node among the members.
@@ -71,7 +76,23 @@ pub struct Change {
     pub models: Vec<NodeId>,
 }
 
+/// The checksum of members and of links that they do not use.
+fn checksum(members: &[NodeId], cut: &[(NodeId, NodeId)]) -> u32 {
+    let ends = cut.iter().flat_map(|(a, b)| [a, b]);
+    members
+        .iter()
+        .chain(ends)
+        .fold(members.len() as u32, |sum, node| crc32c::crc32c_append(sum, &node.0.to_le_bytes()))
+}
+
 impl Change {
+    /// Whether a run of so many rounds whose newest membership has this id can have had it after
+    /// the other one.
+    pub(crate) fn can_follow(&self, before: Option<&Change>, newest: u64, rounds: u64) -> bool {
+        let (id, round) = before.map_or((0, Round(0)), |before| (before.id, before.round));
+        (id..=newest).contains(&self.id) && (round..=Round(rounds)).contains(&self.round)
+    }
+
     /// Whether it came before a checkpoint of this membership after so many rounds. No checkpoint
     /// is written between a change and the next round.
     pub(crate) fn is_before(&self, membership: u64, rounds: u64) -> bool {

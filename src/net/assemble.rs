@@ -18,7 +18,6 @@ use super::{
 };
 use crate::{
     drive::{Membership, RunError, Waiting},
-    gossip::Failure,
     mixing::Topology,
     units::{NodeId, Round},
 };
@@ -100,14 +99,10 @@ impl Assembler<'_> {
                 Ok(Event::Lost { peer, reason } | Event::Down { peer, reason }) => {
                     self.lose(peer, &reason, &mut linked, &mut lost);
                 }
-                Ok(Event::Left { peer, cause }) if cause.leaves => {
+                // Whether it wants to leave or has failed: it does not go on.
+                Ok(Event::Left { peer, cause }) => {
                     self.lose(peer, &cause.text, &mut linked, &mut lost);
                     self.late.insert(peer);
-                }
-                // A node has failed: the run ends, as in the rounds.
-                Ok(Event::Left { peer, cause }) => {
-                    let failure = Failure::Left { peer, round: self.round, cause };
-                    return Err(RunError::Failed { node: self.id, failure });
                 }
                 Ok(Event::Start { message: StartMessage::Assembly(news), .. }) => {
                     assembly.receive(news);
@@ -140,7 +135,11 @@ impl Assembler<'_> {
             }
             let missing = match step {
                 Step::Adopt(membership) => {
-                    (self.record)(&membership)?;
+                    if let Err(error) = (self.record)(&membership) {
+                        // The others find out by themselves that no run can have these members.
+                        self.send(&linked, assembly.news());
+                        return Err(error);
+                    }
                     self.report(&membership);
                     assembly.adopt(membership.clone());
                     (self.adopted, self.results) = (membership, None);
@@ -169,9 +168,7 @@ impl Assembler<'_> {
             };
             let news = assembly.news();
             if sent.as_ref() != Some(&news) || now >= line {
-                for &peer in &linked {
-                    self.links.send_start(peer, StartMessage::Assembly(news.clone()));
-                }
+                self.send(&linked, news.clone());
                 sent = Some(news);
             }
             if now < line {
@@ -213,6 +210,12 @@ impl Assembler<'_> {
             }
             tracing::warn!("{text}");
             self.observer.waits(&Waiting { peers: missing, text });
+        }
+    }
+
+    fn send(&self, linked: &BTreeSet<NodeId>, news: News) {
+        for &peer in linked {
+            self.links.send_start(peer, StartMessage::Assembly(news.clone()));
         }
     }
 

@@ -29,6 +29,14 @@ use crate::{drive::Membership, mixing::Topology, units::NodeId};
 /// How long a part of the network must have been the same.
 const SETTLED: Duration = Duration::from_secs(1);
 
+/// The numbers of views that a node gives out in one choice of members, and how many of them
+/// another node may have missed. A false number must not be one that no later one exceeds.
+const MOST_VIEWS: u64 = 1 << 40;
+const MOST_MISSED: u64 = 1 << 20;
+
+/// How many changes of the members a node may have missed.
+const MOST_CHANGES_MISSED: u64 = 1 << 16;
+
 /// What a node says about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
@@ -68,7 +76,7 @@ impl News {
         let linked = |(a, b): &(NodeId, NodeId)| a < b && topology.link(*a, *b).is_some();
         let view = |(node, view): &(NodeId, View)| {
             exists(node)
-                && view.number < u64::MAX
+                && view.number < MOST_VIEWS
                 && view.linked.len() <= topology.neighbours(*node).len()
                 && ascending(&view.linked)
                 && view.late.len() <= topology.neighbours(*node).len()
@@ -76,6 +84,7 @@ impl News {
         };
         let proposal = |proposal: &Membership| {
             ascending(&proposal.members)
+                && proposal.has_own_id(nodes)
                 && proposal.cut.iter().all(|(a, b)| exists(a) && exists(b))
                 && proposal.cut.iter().all(linked)
         };
@@ -164,21 +173,32 @@ impl Assembly {
         self.views.insert(self.me, self.own.clone());
     }
 
-    /// Takes what a neighbour knows, which must be [valid](News::is_valid).
+    /// Takes what a neighbour knows, which must be [valid](News::is_valid). What is far beyond what
+    /// this node knows is left out: nothing later could replace it.
     pub fn receive(&mut self, news: News) {
+        let most = (self.adopted.id >> 32) + MOST_CHANGES_MISSED;
+        let is_near = |id: u64| id >> 32 <= most;
         for (node, view) in news.views {
+            let known = self.views.get(&node).map(|known| known.number);
+            if !is_near(view.adopted)
+                || known.is_some_and(|known| view.number > known + MOST_MISSED)
+            {
+                continue;
+            }
             if node == self.me {
                 // Of this node's program before it was started again.
                 if view.number >= self.own.number && view != self.own {
                     self.own.number = view.number;
                     self.renew();
                 }
-            } else if self.views.get(&node).is_none_or(|known| view.number > known.number) {
+            } else if known.is_none_or(|known| view.number > known) {
                 self.views.insert(node, view);
             }
         }
         let known = self.proposal.take();
-        let is_newer = |new: &Membership| known.as_ref().is_none_or(|known| new.id > known.id);
+        let is_newer = |new: &Membership| {
+            is_near(new.id) && known.as_ref().is_none_or(|known| new.id > known.id)
+        };
         self.proposal = news.proposal.filter(is_newer).or(known);
     }
 

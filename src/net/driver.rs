@@ -226,7 +226,12 @@ impl Driver<'_> {
                 self.observer.linked(*peer, up, links);
             }
             Event::Down { peer, reason } => self.observer.link_lost(*peer, reason),
-            Event::Left { peer, cause } => self.observer.link_lost(*peer, &cause.text),
+            Event::Left { peer, cause } => {
+                if self.limits.goes_on && !cause.leaves {
+                    tracing::warn!("node {} cannot go on: {}", self.name(*peer), cause.text);
+                }
+                self.observer.link_lost(*peer, &cause.text);
+            }
             _ => {}
         }
         self.feed(match event {
@@ -236,7 +241,8 @@ impl Driver<'_> {
             Event::Down { peer, .. } if self.limits.goes_on => {
                 return Err(RunError::Absent(Absence::of(peer)));
             }
-            Event::Left { peer, cause } if self.limits.goes_on && cause.leaves => {
+            // What it says of others, or of all, is its own affair: it does not go on.
+            Event::Left { peer, .. } if self.limits.goes_on => {
                 return Err(RunError::Absent(Absence::of(peer)));
             }
             Event::Down { peer, reason } => Input::LinkDown { peer, reason },

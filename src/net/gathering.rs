@@ -11,6 +11,9 @@
 //! * On *begin* a node forwards it to its children, and begins when its own links are up.
 //! * *Ready* names the checkpoints of all nodes of the subtree; *begin* says after which round the
 //!   run goes on (0: from its beginning).
+//! * A *ready* counts only if it is about exactly that subtree, within the rounds and the
+//!   memberships of the run. A node that has checkpoints does not begin where they would be lost
+//!   for the word of one other: it refuses.
 
 use std::collections::BTreeSet;
 
@@ -37,8 +40,13 @@ enum Child {
 /// One node's view of the start of the run.
 #[derive(Debug)]
 pub(super) struct Gathering {
+    me: NodeId,
     parent: Option<NodeId>,
     children: LiteMap<NodeId, Child>,
+    /// The nodes below each child, itself included, ascending.
+    below: LiteMap<NodeId, Vec<NodeId>>,
+    /// The rounds of the run.
+    rounds: u64,
     /// Neighbours without a link.
     missing: BTreeSet<NodeId>,
     /// The parent's report on the rest of the network.
@@ -56,16 +64,24 @@ pub(super) struct Gathering {
 impl Gathering {
     /// The state before any link is up.
     ///
-    /// `saved` are this node's checkpoints, `topology` the links between these members.
+    /// `saved` are this node's checkpoints, `topology` the links between these members, `rounds`
+    /// those of the run.
     pub fn new(
         topology: &Topology,
         membership: Membership,
         node: NodeId,
         saved: Saved,
+        rounds: u64,
     ) -> Gathering {
         let tree = topology.spanning_tree();
         let neighbours = topology.neighbours(node);
+        let all = || (0..topology.nodes()).map(NodeId::from);
+        let below =
+            |&child: &NodeId| (child, all().filter(|node| tree.is_below(*node, child)).collect());
         Gathering {
+            me: node,
+            below: tree.children(node).iter().map(below).collect(),
+            rounds,
             own: saved,
             membership,
             parent: tree.parent(node),
@@ -96,19 +112,29 @@ impl Gathering {
     }
 
     /// Handles a message of a neighbour; it is ignored unless that is the parent or a child.
-    pub fn message(&mut self, from: NodeId, message: StartMessage) {
-        if let Some(child) = self.children.get_mut(&from) {
-            match message {
-                StartMessage::Ready(saved) => *child = Child::Ready(saved),
-                StartMessage::Waiting(text) => *child = Child::Waiting(text),
+    ///
+    /// # Errors
+    /// Why no node of this run can say so.
+    pub fn message(&mut self, from: NodeId, message: StartMessage) -> Result<(), String> {
+        if self.children.contains_key(&from) {
+            let state = match message {
+                StartMessage::Ready(saved) => {
+                    self.check_ready(from, &saved)?;
+                    Child::Ready(saved)
+                }
+                StartMessage::Waiting(text) => Child::Waiting(text),
                 StartMessage::Begin(_)
                 | StartMessage::Written
                 | StartMessage::Over
-                | StartMessage::Assembly(_) => {}
-            }
+                | StartMessage::Assembly(_) => return Ok(()),
+            };
+            self.children.insert(from, state);
         } else if self.parent == Some(from) {
             match message {
-                StartMessage::Begin(beginning) => self.begun = Some(beginning),
+                StartMessage::Begin(beginning) => {
+                    self.check_begin(&beginning)?;
+                    self.begun = Some(beginning);
+                }
                 StartMessage::Waiting(text) => self.elsewhere = Some(text),
                 StartMessage::Ready(_)
                 | StartMessage::Written
@@ -116,6 +142,83 @@ impl Gathering {
                 | StartMessage::Assembly(_) => {}
             }
         }
+        Ok(())
+    }
+
+    /// Checks a child's report.
+    fn check_ready(&self, child: NodeId, saved: &Saved) -> Result<(), String> {
+        let mut nodes: Vec<NodeId> = saved.nodes.iter().map(|(node, _)| *node).collect();
+        nodes.sort_unstable();
+        if self.below.get(&child) != Some(&nodes) {
+            return Err(
+                "it reports checkpoints of other nodes than itself and those behind it".into()
+            );
+        }
+        let (newest, most) = (self.membership.id, self.rounds);
+        let exists = |kept: &Kept| kept.membership <= newest && (1..=most).contains(&kept.rounds);
+        let all = saved.nodes.iter().map(|(_, kept)| kept);
+        let exist = |kept: &Vec<Kept>| {
+            kept.iter().all(exists) && kept.is_sorted_by(|before, after| before < after)
+        };
+        if !all.clone().all(exist) || saved.common > saved.newest() {
+            return Err(format!(
+                "it reports checkpoints beyond the {most} rounds of the run or its memberships"
+            ));
+        }
+        self.check_history(&saved.history)
+    }
+
+    fn check_history(&self, history: &[Change]) -> Result<(), String> {
+        let mut before = None;
+        for change in history {
+            if !change.can_follow(before, self.membership.id, self.rounds) {
+                return Err("it names changes of the members that this run cannot have had".into());
+            }
+            before = Some(change);
+        }
+        Ok(())
+    }
+
+    /// Checks where the run is to go on, by what this node has itself.
+    fn check_begin(&self, at: &Beginning) -> Result<(), String> {
+        if at.rounds > self.rounds {
+            return Err(format!(
+                "the run is to go on after round {} of {}",
+                at.rounds, self.rounds
+            ));
+        }
+        self.check_history(&at.history)?;
+        let id = self.membership.id;
+        let own = self.own.nodes.iter().find(|(node, _)| *node == self.me);
+        let own = own.map_or(&[][..], |(_, kept)| kept);
+        let lacks = at.without.contains(&self.me);
+        let has = |kept: &Kept| kept.rounds == at.rounds && (at.anew || kept.membership == id);
+        if at.rounds > 0 && !lacks && !own.iter().any(has) {
+            return Err(format!(
+                "the run is to go on after round {}, of which this node has no checkpoint",
+                at.rounds
+            ));
+        }
+        let members = self.membership.members.len();
+        let models = members.saturating_sub(at.without.len());
+        let by_most = at.anew && 2 * models > members;
+        let Kept { membership, rounds: common } = self.own.common;
+        // All members have had this one, so there is a checkpoint of it, or a later one. An earlier
+        // one that all still have costs rounds only.
+        let is_lost = at.rounds == 0 || lacks || (at.anew && at.rounds < common);
+        let is_back = membership == id && common > 0 && is_lost;
+        // A checkpoint of earlier members is where a run goes on that they have begun.
+        let begins = at.rounds == 0 && own.last().is_some_and(|kept| kept.membership < id);
+        if (is_back && !by_most) || begins {
+            return Err(format!(
+                "the run is to go on after round {} without this node's checkpoints, the newest of \
+                 which is of round {}, and of which all members have had that of round {common}; \
+                 they stay as they are",
+                at.rounds,
+                own.last().map_or(0, |kept| kept.rounds)
+            ));
+        }
+        Ok(())
     }
 
     /// The number of neighbours without a link.
@@ -165,12 +268,16 @@ impl Gathering {
                 history.retain(|change| change.is_before(membership, kept.rounds));
                 return Beginning { rounds: kept.rounds, history, ..Beginning::default() };
             }
-            // Some have their first one, the others none yet.
-            if membership == *id && common < (Kept { membership, rounds: 1 }) {
+            let most = count.iter().max_by_key(|(_, count)| **count);
+            let Some((&newest, &with)) = most else { continue };
+            // Some have their first one, the others none yet. If they have others, the word of a
+            // few does not replace them.
+            let earlier = |kept: &Kept| kept.membership < membership;
+            let others = nodes.iter().any(|(_, kept)| kept.last().is_some_and(earlier));
+            let few = 2 * with <= nodes.len() && others;
+            if membership == *id && (common < (Kept { membership, rounds: 1 }) || few) {
                 continue;
             }
-            let most = count.iter().max_by_key(|(_, count)| **count);
-            let Some((&newest, _)) = most else { continue };
             let (with, without): (Vec<_>, Vec<_>) =
                 nodes.iter().partition(|(_, kept)| kept.contains(&newest));
             let numbers = |nodes: Vec<&(NodeId, Vec<Kept>)>| {
@@ -218,10 +325,19 @@ impl Gathering {
     }
 
     /// Returns the messages that are new since the last call; with `again`, all of them.
-    pub fn new_messages(&mut self, own: Option<&str>, again: bool) -> Vec<(NodeId, StartMessage)> {
+    ///
+    /// # Errors
+    /// Why this node, the root, cannot begin where all others say.
+    pub fn new_messages(
+        &mut self,
+        own: Option<&str>,
+        again: bool,
+    ) -> Result<Vec<(NodeId, StartMessage)>, String> {
         let ready = self.ready();
         if let (Some(all), None) = (&ready, self.parent) {
-            self.begun = Some(self.decide(all.clone()));
+            let beginning = self.decide(all.clone());
+            self.check_begin(&beginning)?;
+            self.begun = Some(beginning);
         }
         let mut messages = Vec::new();
         if let Some(parent) = self.parent.filter(|_| self.begun.is_none()) {
@@ -250,7 +366,7 @@ impl Gathering {
             !self.missing.contains(to) && (new || again)
         });
         self.sent.extend(messages.iter().cloned());
-        messages
+        Ok(messages)
     }
 }
 
@@ -260,8 +376,14 @@ mod tests {
 
     use super::*;
 
-    fn whole(topology: &Topology) -> Membership {
-        Membership::all(topology.nodes())
+    const ROUNDS: u64 = 100;
+
+    /// A node of the whole topology, without checkpoints.
+    fn blank(topology: &Topology, node: usize) -> Gathering {
+        let node = NodeId::from(node);
+        let saved = Saved { nodes: vec![(node, Vec::new())], ..Saved::default() };
+        let membership = Membership::all(topology.nodes());
+        Gathering::new(topology, membership, node, saved, ROUNDS)
     }
 
     struct Network {
@@ -274,11 +396,7 @@ mod tests {
     impl Network {
         fn new(spec: &str) -> Network {
             let topology = Topology::parse(spec, 0).unwrap();
-            let nodes = (0..topology.nodes())
-                .map(|node| {
-                    Gathering::new(&topology, whole(&topology), node.into(), Saved::default())
-                })
-                .collect();
+            let nodes = (0..topology.nodes()).map(|node| blank(&topology, node)).collect();
             Network { topology, nodes, links: BTreeSet::new() }
         }
 
@@ -305,12 +423,7 @@ mod tests {
             let own: Vec<_> =
                 self.links.iter().copied().filter(|(a, b)| *a == node || *b == node).collect();
             own.into_iter().for_each(|link| self.turn(link, false));
-            self.nodes[node] = Gathering::new(
-                &self.topology,
-                whole(&self.topology),
-                node.into(),
-                Saved::default(),
-            );
+            self.nodes[node] = blank(&self.topology, node);
         }
 
         /// Exchanges messages until none is new.
@@ -320,9 +433,10 @@ mod tests {
                 for node in 0..self.nodes.len() {
                     let own =
                         (self.nodes[node].missing() > 0).then(|| format!("node {node} waits"));
-                    for (to, message) in self.nodes[node].new_messages(own.as_deref(), false) {
+                    let messages = self.nodes[node].new_messages(own.as_deref(), false).unwrap();
+                    for (to, message) in messages {
                         quiet = false;
-                        self.nodes[to.index()].message(node.into(), message);
+                        self.nodes[to.index()].message(node.into(), message).unwrap();
                     }
                 }
                 if quiet {
@@ -359,9 +473,9 @@ mod tests {
             let common = if node == 1 { of(common) } else { Kept::default() };
             let nodes = vec![(node.into(), kept.iter().copied().map(of).collect())];
             let saved = Saved { nodes, common, history: Vec::new() };
-            let gathering =
-                Gathering::new(&network.topology, membership.clone(), node.into(), saved);
-            network.nodes[node] = gathering;
+            let topology = &network.topology;
+            network.nodes[node] =
+                Gathering::new(topology, membership.clone(), node.into(), saved, ROUNDS);
         }
         network.all_links().into_iter().for_each(|link| network.turn(link, true));
         network.deliver_all();
@@ -391,6 +505,96 @@ mod tests {
         assert_eq!(agreed(&[], &[], 4), (12, Some(vec![0, 3])));
         assert_eq!(agreed(&[4, 8], &[4], 8), (4, None));
         assert_eq!(agreed(&[8], &[4], 8), (8, Some(vec![3])));
+    }
+
+    /// Node 1 of a path of four, whose child is node 2 and whose parent is node 0, in a membership
+    /// that follows another one; it has checkpoints of these rounds of the earlier one and of now.
+    fn middle(earlier: &[u64], now: &[u64], common: u64) -> (Gathering, u64) {
+        let topology = Topology::parse("path:4", 0).unwrap();
+        let all: Vec<NodeId> = (0..4).map(NodeId).collect();
+        let membership = Membership::after([0].into_iter(), all, Vec::new());
+        let id = membership.id;
+        let of = |membership: u64, rounds: &[u64]| {
+            rounds.iter().map(|&rounds| Kept { membership, rounds }).collect::<Vec<_>>()
+        };
+        let kept = [of(0, earlier), of(id, now)].concat();
+        let common = Kept { membership: id, rounds: common };
+        let nodes = vec![(NodeId(1), kept)];
+        let saved = Saved { nodes, common, history: Vec::new() };
+        (Gathering::new(&topology, membership, NodeId(1), saved, ROUNDS), id)
+    }
+
+    #[test]
+    fn a_ready_is_about_exactly_the_subtree_within_the_run() {
+        let refusal = |change: &dyn Fn(&mut Saved, u64)| {
+            let (mut gathering, id) = middle(&[20], &[], 0);
+            let kept =
+                vec![Kept { membership: 0, rounds: 10 }, Kept { membership: id, rounds: 20 }];
+            let nodes = vec![(NodeId(2), kept), (NodeId(3), Vec::new())];
+            let mut saved = Saved { nodes, ..Saved::default() };
+            change(&mut saved, id);
+            gathering.message(NodeId(2), StartMessage::Ready(saved)).err().unwrap_or_default()
+        };
+        assert_eq!(refusal(&|_, _| ()), "");
+        let others = "checkpoints of other nodes";
+        assert!(refusal(&|saved, _| _ = saved.nodes.pop()).contains(others));
+        assert!(refusal(&|saved, _| saved.nodes[1].0 = NodeId(2)).contains(others), "twice");
+        assert!(refusal(&|saved, _| saved.nodes[1].0 = NodeId(0)).contains(others), "not below");
+        assert!(refusal(&|saved, _| saved.nodes.push((NodeId(1), Vec::new()))).contains(others));
+        let beyond = "beyond the 100 rounds of the run or its memberships";
+        assert!(refusal(&|saved, _| saved.nodes[0].1[1].rounds = 101).contains(beyond));
+        assert!(refusal(&|saved, _| saved.nodes[0].1[0].rounds = 0).contains(beyond));
+        assert!(refusal(&|saved, id| saved.nodes[0].1[1].membership = id + 1).contains(beyond));
+        assert!(refusal(&|saved, _| saved.nodes[0].1.reverse()).contains(beyond));
+        let common = |saved: &mut Saved, id| saved.common = Kept { membership: id, rounds: 21 };
+        assert!(refusal(&common).contains(beyond), "that of a node is no later than its newest");
+        let change = |id, round| Change { id, round: Round(round), ..Change::default() };
+        let history = |history: &[Change]| {
+            refusal(&|saved, _| saved.history = history.to_vec()).contains("changes of the members")
+        };
+        assert!(!history(&[change(1, 5), change(2, 5), change(2, 9)]));
+        assert!(history(&[change(1, 5), change(2, 4)]) && history(&[change(2, 5), change(1, 6)]));
+        assert!(history(&[change(1, 101)]) && history(&[change(u64::MAX, 5)]));
+    }
+
+    #[test]
+    fn a_node_that_has_checkpoints_refuses_to_lose_them() {
+        let refusal = |gathering: (Gathering, u64), at: Beginning| {
+            let (mut gathering, _) = gathering;
+            gathering.message(NodeId(0), StartMessage::Begin(at)).err().unwrap_or_default()
+        };
+        let without = |rounds: u64, without: &[u32]| {
+            let without = without.iter().copied().map(NodeId).collect();
+            Beginning { rounds, anew: true, without, ..Beginning::default() }
+        };
+        let there = |rounds| Beginning { rounds, ..Beginning::default() };
+        let with = || middle(&[], &[20, 30], 20);
+        assert_eq!(refusal(with(), there(30)), "");
+        assert!(refusal(with(), there(25)).contains("of which this node has no checkpoint"));
+        assert!(refusal(with(), there(101)).contains("after round 101 of 100"));
+        // One node's word against the checkpoints that all have had.
+        for at in [there(0), without(90, &[0, 1, 2]), without(90, &[1, 2])] {
+            let text = refusal(with(), at);
+            assert!(text.contains("without this node's checkpoints, the newest of"), "{text}");
+        }
+        // Most members have a later one; or none is known to have been everywhere.
+        assert_eq!(refusal(with(), without(40, &[1])), "");
+        assert_eq!(refusal(middle(&[], &[10], 0), there(0)), "");
+        // It was away: the others have gone on. But they do not begin anew.
+        assert_eq!(refusal(middle(&[10], &[], 0), without(40, &[1, 2])), "");
+        assert!(refusal(middle(&[10], &[], 0), there(0)).contains("they stay as they are"));
+    }
+
+    #[test]
+    fn the_word_of_one_does_not_replace_the_checkpoints_of_the_others() {
+        // Node 1 claims that all have had checkpoints of a membership that has just been chosen.
+        let (old, new) = (1 << 32, 2 << 32);
+        let honest = [(old, 40)];
+        let at = agreed(new, [&honest, &[(new, 90)], &honest, &honest], (new, 90));
+        assert_eq!(place(at), (40, Some(vec![1])));
+        // The only one that has any.
+        let at = agreed(new, [&[], &[(new, 90)], &[], &[]], (new, 90));
+        assert_eq!(place(at), (90, Some(vec![0, 2, 3])));
     }
 
     proptest! {

@@ -13,7 +13,9 @@ use super::{
     worker::{LINE, NodeObserver, POLL},
 };
 use crate::{
+    config::ConfigError,
     drive::{Absence, Membership, RunError, Waiting},
+    gossip::Failure,
     mixing::Topology,
     units::{NodeId, Round},
 };
@@ -33,6 +35,8 @@ pub(super) struct Starter<'a> {
     pub goes_on: bool,
     /// This node's checkpoints.
     pub saved: &'a Saved,
+    /// The rounds of the run.
+    pub rounds: u64,
 }
 
 /// The run begins.
@@ -72,8 +76,9 @@ impl Starter<'_> {
     pub fn gather(&mut self) -> Result<Begun, RunError> {
         let started = clock::now();
         let neighbours = self.topology.neighbours(self.id).len();
+        let (membership, saved) = (self.membership.clone(), self.saved.clone());
         let mut gathering =
-            Gathering::new(self.topology, self.membership.clone(), self.id, self.saved.clone());
+            Gathering::new(self.topology, membership, self.id, saved, self.rounds);
         let mut early: Vec<Event> = Vec::new();
         let mut differences: LiteMap<NodeId, Difference> = LiteMap::new();
         // The last message of each neighbour that left: the first cause.
@@ -113,7 +118,12 @@ impl Starter<'_> {
                     before.insert(peer, cause.text);
                     forget(&mut early, peer);
                 }
-                Some(Event::Start { from, message }) => gathering.message(from, message),
+                Some(Event::Start { from, message }) => {
+                    gathering.message(from, message).map_err(|reason| {
+                        let failure = Failure::Peer { peer: from, reason };
+                        RunError::Failed { node: self.id, failure }
+                    })?;
+                }
                 // Before the run it means no more than the loss of the link, which follows.
                 Some(Event::Goodbye(_)) => {}
                 Some(Event::Differs { peer, difference }) => {
@@ -146,7 +156,11 @@ impl Starter<'_> {
             let own = (gathering.missing() > 0).then(|| {
                 format!("node {} waits for {}", self.name(self.id), self.troubles(&before))
             });
-            for (to, message) in gathering.new_messages(own.as_deref(), now >= line) {
+            let messages = gathering.new_messages(own.as_deref(), now >= line);
+            let messages = messages.map_err(|problem| {
+                RunError::Setup(ConfigError::at("checkpoints", problem))
+            })?;
+            for (to, message) in messages {
                 self.links.send_start(to, message);
             }
             if let Some(at) = gathering.begins().cloned() {

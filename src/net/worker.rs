@@ -170,6 +170,7 @@ impl Worker {
             limit,
             goes_on: limits.goes_on,
             saved: &saved,
+            rounds: rounds_in_all,
         }
         .gather();
         let begun = begun.and_then(|begun| {
@@ -188,6 +189,13 @@ impl Worker {
                 let absence = Absence { late, ..Absence::default() };
                 return Err(Stopped::Absent(absence, results.map(Box::new)));
             }
+            // It said what no node of this run can say: the run can go on without it.
+            Err(RunError::Failed { ref failure, .. })
+                if limits.goes_on && failure.culprit().is_some() =>
+            {
+                let peer = failure.culprit().expect("looked at");
+                return Err(Stopped::Broken(peer, failure.clone()));
+            }
             Err(error) => {
                 save_newest(newest, observer);
                 links.finish(Some(error.cause(id, &topology)), &mut || false);
@@ -198,10 +206,6 @@ impl Worker {
                 };
             }
         };
-        if at.rounds > rounds_in_all {
-            let why = format!("the run should go on after round {} of {rounds_in_all}", at.rounds);
-            return Err(RunError::Network(why).into());
-        }
         // It is as large as the state of the rule.
         drop(newest);
         if again || at.rounds > 0 {

@@ -178,9 +178,13 @@ fn what_no_node_can_know_is_refused() {
     };
     let proposal = |members: &[u32], cut: &[(u32, u32)]| {
         let cut = cut.iter().map(|(a, b)| (NodeId(*a), NodeId(*b))).collect();
-        let proposal = Some(Membership { id: 1, members: numbers(members), cut });
+        let proposal = Some(Membership::after([0].into_iter(), numbers(members), cut));
         News { views: Vec::new(), proposal }
     };
+    let mut another = proposal(&[0, 1, 2], &[]);
+    another.proposal.as_mut().unwrap().id += 1;
+    let mut numbered = view(1, &[], &[]);
+    numbered.views[0].1.number = u64::MAX - 1;
     assert!(view(1, &[0, 2], &[]).is_valid(&topology));
     assert!(proposal(&[0, 1, 2], &[(0, 1)]).is_valid(&topology));
     for news in [
@@ -193,9 +197,40 @@ fn what_no_node_can_know_is_refused() {
         proposal(&[0, 1, 2], &[(0, 2)]),
         proposal(&[0, 1, 2], &[(1, 0)]),
         proposal(&[0, 1, 2], &[(0, 9)]),
+        another,
+        numbered,
     ] {
         assert!(!news.is_valid(&topology), "{news:?}");
     }
+}
+
+/// A member passes on a view of another one, and ids, beyond all that there can be: nothing would
+/// be greater ever after.
+#[test]
+fn numbers_far_beyond_what_is_known_are_left_out() {
+    let mut network = Network::new("ring:5");
+    network.links = network.all_links().into_iter().collect();
+    for (node, links) in [(2, (2, 3)), (2, (1, 2))] {
+        network.links.remove(&links);
+        network.late.insert(links);
+        network.alive[node] = false;
+    }
+    for (number, adopted) in [(MOST_VIEWS - 1, 0), (1 << 30, 0), (7, u64::MAX), (7, 1 << 60)] {
+        network.turn(|_| true);
+        let view = View { number, adopted, linked: numbers(&[3]), ..View::default() };
+        let news = News { views: vec![(NodeId(4), view)], proposal: None };
+        assert!(news.is_valid(&network.topology));
+        for node in [0, 1, 3, 4] {
+            network.nodes[node].receive(news.clone());
+        }
+        let id = adopted.max(1 << 60);
+        let lie = Membership { id, members: numbers(&[0, 1, 3]), cut: Vec::new() };
+        network.nodes[0].receive(News { views: Vec::new(), proposal: Some(lie) });
+    }
+    let chosen = network.run_until(&[0, 1, 3, 4]);
+    assert_eq!(chosen.members, numbers(&[0, 1, 3, 4]));
+    assert_eq!(chosen.id >> 32, 1);
+    assert!(network.nodes.iter().all(|node| node.own.number < 100));
 }
 
 proptest! {
