@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::{AsyncReadExt, AsyncWriteExt};
+use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use libp2p::swarm::ConnectionId;
 use litemap::LiteMap;
 use tokio::{
@@ -17,10 +17,10 @@ use tokio::{
 
 use super::{
     goodbyes::Goodbyes,
-    handshake::Streams,
+    handshake::{Streams, answer_rival},
     hello::sentence,
     link::{CLOSING, End, Link},
-    peers::Connection,
+    peers::{ANEW, Connection},
     session::Received,
     status::{Beat, Saves},
     streams::{Done, LastReceived, Reader, Writer, listen},
@@ -42,6 +42,7 @@ impl Link {
         id: ConnectionId,
         tasks: &mut JoinSet<Done>,
     ) -> End {
+        let program = streams.program;
         let (control_in, mut control) = streams.control.split();
         let (messages, mut received) = mpsc::channel(4);
         let last_received = LastReceived::new();
@@ -76,15 +77,17 @@ impl Link {
         tick.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         let mut goodbyes = Goodbyes::new(self.leaving.borrow().clone());
         let (mut acknowledged, mut spoke) = (arrived.frames(), Instant::now());
-        let mut sent_beats = LiteMap::new();
+        let (mut sent_beats, mut sent_paces) = (LiteMap::new(), LiteMap::new());
         // The neighbour may have missed it while the link was down.
         let begun = self.status.begun();
-        let mut first = begun.map(|begun| Message::Start(StartMessage::Begin(begun)));
+        let mut first: Vec<Message> =
+            begun.map(|begun| Message::Start(StartMessage::Begin(begun))).into_iter().collect();
+        first.extend(self.rival(program).map(Message::Rival));
         let mut sent_saves = Saves::default();
         let mut queue: Vec<Message> = Vec::new();
         loop {
             let mut acknowledges = false;
-            let message = if let Some(first) = first.take() {
+            let message = if let Some(first) = first.pop() {
                 Some(first)
             } else {
                 tokio::select! {
@@ -113,11 +116,22 @@ impl Link {
                         Connection::Closed { id: which, .. } if which != id => None,
                         Connection::Closed { .. } if goodbyes.received => return End::Over,
                         Connection::Closed { cause, .. } => {
+                            if cause == ANEW {
+                                self.programs.set_replaced(program, Instant::now());
+                            }
                             return End::Broken { reason: format!("the connection closed: \
                                 {cause}"), closed: true };
                         }
                         Connection::Established { .. } => None,
                     },
+                    // The streams of this connection are open: it is of another one.
+                    Some((opener, stream)) = self.inbound_control.next() => {
+                        if opener == self.peer {
+                            let (name, programs) = (self.name.clone(), self.programs);
+                            tokio::spawn(answer_rival(stream, name, programs));
+                        }
+                        None
+                    }
                     Ok(()) = self.start_messages.changed() => {
                         let message = self.start_messages.borrow_and_update().clone();
                         message.map(Message::Start)
@@ -132,6 +146,8 @@ impl Link {
                         }
                         acknowledges = true;
                         queue = self.status.saves().news(&mut sent_saves);
+                        let paces = self.status.paces().news(&mut sent_paces);
+                        queue.extend((!paces.is_empty()).then_some(Message::Pace(paces)));
                         self.status.beat(self.me, self.deadlines.heartbeat / BEATS);
                         let news = self.status.new_beats(&mut sent_beats);
                         if news.is_empty() {
@@ -180,6 +196,18 @@ impl Link {
                 return End::Over;
             }
         }
+    }
+
+    /// What the neighbour must know of another program that has its key, and is refused.
+    fn rival(&self, program: u64) -> Option<String> {
+        let rival = self.programs.rival_of(program)?;
+        let (name, address) = (&self.name, rival.address);
+        let text = format!(
+            "two programs run with the key of node {name}: another one connects from {address}; it \
+             was started later, and is refused"
+        );
+        tracing::warn!("{text}");
+        Some(text)
     }
 
     /// Ends a connection on which what must come has not come for too long.

@@ -1,6 +1,10 @@
 //! The rounds of one node: events go to its core, and its core's effects to links and learner.
 
-use std::{sync::mpsc::RecvTimeoutError, thread, time::Duration};
+use std::{
+    sync::{Arc, mpsc::RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
 
 use super::{
     clock,
@@ -9,6 +13,7 @@ use super::{
     limits::Limits,
     links::Links,
     node_state::NodeState,
+    pace::{self, Meter},
     saver::Saver,
     worker::{LINE, NodeObserver, POLL},
 };
@@ -36,6 +41,7 @@ pub(super) struct Driver<'a> {
     pub saver: Option<Saver>,
     pub observer: &'a mut dyn NodeObserver,
     pub stop: &'a mut dyn FnMut() -> bool,
+    pub meter: Meter,
 }
 
 impl Driver<'_> {
@@ -51,7 +57,12 @@ impl Driver<'_> {
         if (self.stop)() {
             return Err(RunError::Interrupted(self.state.node.round()));
         }
-        match self.links.next(POLL) {
+        let begun = clock::now();
+        let next = self.links.next(POLL);
+        if !self.state.is_computing() {
+            self.meter.add(clock::since(begun));
+        }
+        match next {
             Ok(event) => Ok(Some(event)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => {
@@ -92,6 +103,9 @@ impl Driver<'_> {
                     return Err(RunError::Absent(Absence { back, ..Absence::default() }));
                 }
             }
+            if self.meter.is_due() {
+                self.tell(progress);
+            }
             let now = clock::now();
             if now >= told + LINE {
                 told = now;
@@ -130,17 +144,8 @@ impl Driver<'_> {
             let alive = beat.map_or(progress, |beat| beat.when.max(progress));
             let (silence, waited) = (now - alive, now - progress);
             if waited >= self.limits.patience.min(LINE) {
-                let at_work = beat.filter(|beat| {
-                    beat.when > progress && clock::since(beat.when) < self.limits.patience
-                });
-                let at_work = at_work.map(|beat| {
-                    let does = if beat.absent { "waits for a lost link" } else { "is computing" };
-                    format!("; node {} {does}", self.name(beat.node))
-                });
-                let (name, place) = (self.name(self.id), self.waits());
-                let text = format!("node {name} waits {place}{}", at_work.unwrap_or_default());
+                let (text, peers) = self.waits("waits", progress);
                 tracing::warn!("{text}");
-                let peers = self.state.node.waiting_for().map_or(Vec::new(), |(_, peers)| peers);
                 self.observer.waits(&Waiting { peers, text });
             }
             let most = match beat {
@@ -150,9 +155,8 @@ impl Driver<'_> {
             if silence >= self.limits.patience
                 || waited >= self.limits.patience.saturating_add(most)
             {
-                let (name, seconds) = (self.name(self.id), waited.as_secs_f64());
-                let nodes = self.state.node.waiting_for().map_or(Vec::new(), |(_, peers)| peers);
-                let text = format!("node {name} waited {seconds:.1} s {}", self.waits());
+                let does = format!("waited {:.1} s", waited.as_secs_f64());
+                let (text, nodes) = self.waits(&does, progress);
                 return Err(RunError::Deadline { nodes, text });
             }
         }
@@ -196,15 +200,62 @@ impl Driver<'_> {
         }
     }
 
-    /// Describes what the core waits for.
-    fn waits(&self) -> String {
-        let node = &self.state.node;
-        match node.waiting_for() {
-            Some((at, peers)) => {
-                let names: Vec<&str> = peers.iter().map(|&peer| self.name(peer)).collect();
-                format!("at {at} for {}", names.join(", "))
-            }
-            None => format!("in round {}", node.round()),
+    /// Describes what the core does, for whom it waits, and for whom those wait; returns the nodes
+    /// at the ends of the chains, too. Nothing has moved since `progress`.
+    fn waits(&self, does: &str, progress: Instant) -> (String, Vec<NodeId>) {
+        let (status, node) = (self.links.status(), &self.state.node);
+        let (name, round) = (self.name(self.id), node.round());
+        let Some((_, peers)) = node.waiting_for().filter(|(_, peers)| !peers.is_empty()) else {
+            return (format!("node {name} {does} in round {round}"), Vec::new());
+        };
+        let chain = status.paces().chain(self.id, &peers);
+        let names: Vec<&str> = peers.iter().map(|&peer| self.name(peer)).collect();
+        let mut text = format!("node {name} {does} in round {round} for {}", names.join(", "));
+        for pair in chain.windows(2) {
+            text += &format!("; {} waits for {}", self.name(pair[0]), self.name(pair[1]));
+        }
+        let last = *chain.last().expect("it has one node at least");
+        let heard = status.heard(last).filter(|alive| {
+            alive.when > progress && clock::since(alive.when) < self.limits.patience
+        });
+        text += &match heard {
+            Some(alive) if alive.absent => format!("; {} waits for a lost link", self.name(last)),
+            Some(_) => format!("; {} is computing", self.name(last)),
+            None if chain.len() > 1 => format!("; {} gives no sign of work", self.name(last)),
+            None => String::new(),
+        };
+        // The others that this node waits for may have causes of their own.
+        match chain.len() {
+            1 => (text, peers),
+            _ => (text, vec![last]),
+        }
+    }
+
+    /// Tells the others for whom this node waits, and notices a node that holds the run up.
+    fn tell(&mut self, progress: Instant) {
+        let status = Arc::clone(self.links.status());
+        let lost = status.missing();
+        let waits_for = if !lost.is_empty() {
+            lost.into_iter().map(|(peer, _)| peer).collect()
+        } else if clock::since(progress) < pace::TOLD || self.state.is_computing() {
+            Vec::new()
+        } else {
+            self.state.node.waiting_for().map_or(Vec::new(), |(_, peers)| peers)
+        };
+        let slow = {
+            let mut paces = status.paces();
+            let slow = self.meter.turn(&paces);
+            paces.set(self.id, waits_for, self.meter.share());
+            slow
+        };
+        if let Some((node, share)) = slow {
+            let name = self.name(node);
+            let text = format!(
+                "node {name} holds the run up: it works all the time, and the others wait for \
+                 {share} % of theirs; it is slower than they are, or has more to do"
+            );
+            tracing::warn!("{text}");
+            self.observer.waits(&Waiting { peers: vec![node], text });
         }
     }
 
@@ -262,6 +313,10 @@ impl Driver<'_> {
             | Event::Goodbye(_)
             | Event::Start { .. }
             | Event::Differs { .. } => return Ok(()),
+            Event::Rival { peer, text } => {
+                tracing::warn!("node {} says: {text}", self.name(peer));
+                return Ok(());
+            }
             Event::Elsewhere(peer) => return self.meet(peer),
         })
     }

@@ -127,6 +127,13 @@ pub enum Event {
     /// A neighbour is there, but takes part in another membership, or in the choice of one; or its
     /// link is one that this membership does not use.
     Elsewhere(NodeId),
+    /// A neighbour refuses this program: another one with the same key was started before it.
+    Rival {
+        /// The neighbour.
+        peer: NodeId,
+        /// Where the other one is.
+        text: String,
+    },
     /// A neighbour has finished and sends nothing more.
     Goodbye(NodeId),
     /// A gradient computed on another thread, or a part of it, is ready.

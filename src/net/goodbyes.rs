@@ -22,6 +22,8 @@ pub(super) struct Goodbyes {
     waiting: Option<Instant>,
     pub sent: bool,
     pub received: bool,
+    /// Whether the user knows of another program with this node's key.
+    pub told: bool,
     /// Start messages received.
     pub start_messages: u32,
     /// What the neighbour may still send without content.

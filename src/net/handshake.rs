@@ -12,7 +12,8 @@ use super::{
     ban::Ban,
     event::Difference,
     hello::{Verdict, printable, sentence},
-    link::{Link, closed},
+    link::{CLOSING, Link, closed},
+    programs::{Met, Program, Programs},
     wire::{self, Hello, Message, Reason, WireError},
 };
 use crate::config::ConfigError;
@@ -52,8 +53,9 @@ pub(super) struct Streams {
     pub outgoing: Stream,
     pub incoming: Stream,
     pub arithmetic: bool,
-    /// The neighbour's program.
+    /// The neighbour's program: in this attempt, and over all of them.
     pub incarnation: u64,
+    pub program: u64,
     /// The neighbour's frames of ours, and its bytes of the next one.
     pub received: (u64, u64),
 }
@@ -70,6 +72,8 @@ pub(super) enum Refusal {
     Elsewhere,
     /// The other end examines the link and runs no node: the connection is left to it.
     Probe,
+    /// Another program runs with this node's key, and stays in its place.
+    Rival(String),
 }
 
 impl Link {
@@ -136,6 +140,17 @@ impl Link {
         };
         // The neighbour opens its stream of frames when it has our hello: these are older.
         while let Some(Some(_)) = self.inbound_bulk.next().now_or_never() {}
+        // The end that dialled speaks first, so that it can be told before this one says hello.
+        let early = match dialled {
+            true => None,
+            false => {
+                let early = wire::read(&mut control).await;
+                if let Ok(Message::Hello(theirs)) = &early {
+                    self.check_rival(theirs, &mut control).await?;
+                }
+                Some(early)
+            }
+        };
         let (received, partial) = self.inbox.lock().await.progress();
         let hello = Hello {
             received,
@@ -145,9 +160,14 @@ impl Link {
             ..self.card.hello(self.me)
         };
         wire::write(&mut control, &Message::Hello(hello)).await.map_err(|error| trouble(&error))?;
-        let theirs = match wire::read(&mut control).await.map_err(|error| trouble(&error))? {
+        let theirs = match early {
+            Some(early) => early,
+            None => wire::read(&mut control).await,
+        };
+        let theirs = match theirs.map_err(|error| trouble(&error))? {
             Message::Hello(hello) => hello,
             Message::Probe => return Err(Refusal::Probe),
+            Message::Rival(text) => return Err(Refusal::Rival(sentence(&text))),
             Message::Goodbye(Some(reason)) => {
                 return Err(Refusal::Banned(sentence(&reason.text)));
             }
@@ -164,8 +184,23 @@ impl Link {
         // A session with an earlier program of this node is of no use here.
         let continues = theirs.known == self.incarnation;
         let received = if continues { (theirs.received, theirs.partial) } else { (0, 0) };
-        let incarnation = theirs.incarnation;
-        Ok(Streams { control, outgoing, incoming, arithmetic, incarnation, received })
+        let Hello { incarnation, program, .. } = theirs;
+        Ok(Streams { control, outgoing, incoming, arithmetic, incarnation, program, received })
+    }
+
+    /// Refuses a program whose key another one has, which stays.
+    async fn check_rival(&self, theirs: &Hello, control: &mut Stream) -> Result<(), Refusal> {
+        let program = Program::new(theirs.program, theirs.age, self.address.clone());
+        match self.programs.meet(program, Instant::now()) {
+            Met::Welcome => Ok(()),
+            Met::Later => {
+                let text = "another program was linked until it connected: it may come again";
+                Err(Refusal::Trouble(text.into()))
+            }
+            Met::Refused(first) => {
+                Err(Refusal::Trouble(refuse_rival(&self.name, &first, control).await))
+            }
+        }
     }
 
     /// Compares the hellos; if a section differs, both send its text.
@@ -249,6 +284,29 @@ impl Link {
     }
 }
 
+/// Tells a program that another one with its key stays, and returns what is told.
+async fn refuse_rival(name: &str, first: &Program, control: &mut Stream) -> String {
+    let text = format!(
+        "two programs run with the key of node {name}: the one at {} was started first and stays",
+        first.address
+    );
+    let _ = wire::write(control, &Message::Rival(text.clone())).await;
+    // The other end reads it, and closes.
+    let _ = timeout(CLOSING, wire::read(control)).await;
+    text
+}
+
+/// Answers a second program with a neighbour's key, while the link with the first one is up.
+pub(super) async fn answer_rival(mut control: Stream, name: String, programs: Programs) {
+    let greeted = timeout(CLOSING, wire::read(&mut control)).await;
+    if let Ok(Ok(Message::Hello(Hello { program, age, .. }))) = greeted {
+        let program = Program::new(program, age, String::new());
+        if let Met::Refused(first) = programs.meet(program, Instant::now()) {
+            refuse_rival(&name, &first, &mut control).await;
+        }
+    }
+}
+
 /// The next stream that this neighbour opened; streams of peers that borrow its name are skipped.
 async fn inbound(streams: &mut IncomingStreams, peer: PeerId) -> Result<Stream, Refusal> {
     while let Some((opener, stream)) = streams.next().await {
@@ -270,6 +328,8 @@ pub(super) fn kind(message: &Message) -> &'static str {
         Message::Start(_) => "a message about linking",
         Message::Working(_) => "a beat",
         Message::Probe => "a probe",
+        Message::Rival(_) => "a message about another program",
+        Message::Pace(_) => "a message about waiting",
         Message::Saved(_) | Message::Schedule(_) => "a message about checkpoints",
     }
 }

@@ -4,7 +4,7 @@
 use sha2::{Digest, Sha256};
 
 use super::{
-    VERSION,
+    VERSION, programs,
     wire::{Hello, Section, TEXT_LIMIT},
 };
 use crate::{
@@ -110,6 +110,7 @@ impl RunCard {
 
     /// The hello of a node without a session.
     pub fn hello(&self, node: NodeId) -> Hello {
+        let (program, age) = programs::own();
         Hello {
             version: VERSION,
             run: self.run.clone(),
@@ -122,6 +123,8 @@ impl RunCard {
             incarnation: 0,
             known: 0,
             membership: self.membership,
+            program,
+            age,
         }
     }
 

@@ -32,6 +32,7 @@ use super::{
     limits::Deadlines,
     link::{Leaving, Link, SLOTS},
     peers::Peer,
+    programs::Programs,
     refusals::Refusals,
     reservations::{Reservations, is_relayed},
     security::Ciphers,
@@ -173,7 +174,7 @@ impl Host {
             let (spare, returned) = mpsc::channel(RETURNED);
             let (start_messages, start_receiver) = watch::channel(None);
             let (connection, connections) = mpsc::unbounded_channel();
-            peers.insert(neighbour.peer, Peer::new(neighbour.clone(), connection));
+            peers.insert(neighbour.peer, Peer::new(peer, neighbour.clone(), connection));
             links.insert(
                 neighbour.node,
                 Handles { name: neighbour.name.clone(), frames, spare, start_messages },
@@ -210,6 +211,8 @@ impl Host {
                 incarnation,
                 restarts: config.restarts,
                 known: 0,
+                programs: Programs::of(peer, neighbour.peer),
+                address: String::new(),
                 lost: None,
                 before: None,
                 left: None,

@@ -34,6 +34,7 @@ use super::{
     hello::{RunCard, sentence},
     limits::Deadlines,
     peers::Connection,
+    programs::Programs,
     session::{Inbox, Meeting, Outbox, SharedOutbox, meet},
     status::Status,
     wire::{self, Message, Reason, StartMessage},
@@ -105,6 +106,9 @@ pub struct Link {
     pub restarts: bool,
     /// That of the neighbour's with which this session is; 0 before the first.
     pub known: u64,
+    /// The neighbour's programs, and from where its newest connection came.
+    pub programs: Programs,
+    pub address: String,
     /// Since when the link is lost, and why; `None` while it is up and before the run begins.
     pub lost: Option<(Instant, String)>,
     /// Since when it was lost before the last connection, and what each end had received then.
@@ -221,6 +225,11 @@ impl Link {
                     }
                     false
                 }
+                Some(Err(Refusal::Rival(text))) => {
+                    self.status.trouble(self.node, text.clone());
+                    let _ = self.events.send(Event::Rival { peer: self.node, text });
+                    false
+                }
                 Some(Err(Refusal::Trouble(text))) => {
                     tracing::debug!("node {}: {text}", self.name);
                     self.status.trouble(self.node, text);
@@ -262,7 +271,10 @@ impl Link {
             };
             tokio::select! {
                 connection = self.connections.recv() => match connection? {
-                    Connection::Established { id, dialled } => return Some((id, dialled)),
+                    Connection::Established { id, dialled, address } => {
+                        self.address = address;
+                        return Some((id, dialled));
+                    }
                     Connection::Closed { .. } => {}
                 },
                 changed = self.leaving.changed() => changed.ok()?,
@@ -387,7 +399,10 @@ impl Link {
             None => Event::Up(self.node),
         });
         let mut tasks = JoinSet::new();
+        let program = streams.program;
+        self.programs.set_linked(program, true, Instant::now());
         let end = self.exchange(streams, id, &mut tasks).await;
+        self.programs.set_linked(program, false, Instant::now());
         // After the event of its end nothing of this connection may follow.
         tasks.shutdown().await;
         let mut gone = false;

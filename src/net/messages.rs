@@ -62,6 +62,8 @@ impl Link {
                         | Message::Working(_)
                         | Message::Saved(_)
                         | Message::Schedule(_)
+                        | Message::Rival(_)
+                        | Message::Pace(_)
                 );
                 !is_sign && !goodbyes.received
             }
@@ -141,6 +143,12 @@ impl Link {
                 let exists = |&(node, _): &(u32, u64)| (node as usize) < self.nodes;
                 let saved: Vec<(u32, u64)> = saved.into_iter().filter(exists).collect();
                 self.status.add_saved(self.me, &saved);
+            }
+            Message::Pace(paces) => self.status.paces().add(self.me, paces, self.nodes),
+            Message::Rival(text) => {
+                if !std::mem::replace(&mut goodbyes.told, true) {
+                    tracing::warn!("node {} says: {}", self.name, sentence(&text));
+                }
             }
             Message::Schedule(schedule) => self.status.add_schedule(self.me, schedule),
             other @ (Message::Hello(_) | Message::Text(..) | Message::Probe) => {

@@ -42,9 +42,11 @@ mod link;
 mod links;
 mod messages;
 mod node_state;
+mod pace;
 mod peers;
 mod ports;
 mod probe;
+mod programs;
 mod reach;
 mod refusals;
 mod relay;
@@ -82,7 +84,7 @@ pub use together::{together, together_in};
 pub use wire::{Hello, Message, Reason, Section, StartMessage, decode, encode};
 
 /// The version of the wire format of a link.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 pub use libp2p::{Multiaddr, PeerId, identity::Keypair};
 

@@ -3,10 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use libp2p::swarm::ConnectionId;
+use libp2p::{PeerId, swarm::ConnectionId};
 use tokio::sync::mpsc;
 
-use super::{dial::Dial, host::Neighbour, status::Status};
+use super::{dial::Dial, host::Neighbour, programs::Programs, status::Status};
+
+/// Why a link is closed whose neighbour has connected anew.
+pub(super) const ANEW: &str = "the neighbour has connected anew";
 
 /// How far apart two direct connections may open that cross each other.
 const CROSSED: Duration = Duration::from_secs(10);
@@ -20,6 +23,8 @@ pub enum Connection {
         id: ConnectionId,
         /// Whether this end dialled it.
         dialled: bool,
+        /// The address of the other end.
+        address: String,
     },
     /// A connection has closed.
     Closed {
@@ -44,6 +49,10 @@ pub(super) struct Peer {
     /// A new connection, which the link gets when the old one is closed: libp2p opens streams on
     /// any connection of a peer.
     pub held: Option<Held>,
+    /// A connection of another program with its key, which is told so until then.
+    pub extra: Option<(ConnectionId, Instant)>,
+    /// The programs that have its key.
+    pub programs: Programs,
     pub dial: Option<Dial>,
 }
 
@@ -52,15 +61,30 @@ pub(super) struct Held {
     pub old: ConnectionId,
     pub id: ConnectionId,
     pub dialled: bool,
+    pub address: String,
     pub until: Instant,
 }
 
 impl Peer {
-    /// A neighbour without a connection.
-    pub fn new(neighbour: Neighbour, connection: mpsc::UnboundedSender<Connection>) -> Peer {
-        let (connected, idle, held, dial) = (None, None, None, None);
-        let opened = (false, Instant::now());
-        Peer { neighbour, connection, connected, relayed: false, opened, idle, held, dial }
+    /// A neighbour without a connection, of this node.
+    pub fn new(
+        own: PeerId,
+        neighbour: Neighbour,
+        connection: mpsc::UnboundedSender<Connection>,
+    ) -> Peer {
+        let programs = Programs::of(own, neighbour.peer);
+        Peer {
+            neighbour,
+            connection,
+            connected: None,
+            relayed: false,
+            opened: (false, Instant::now()),
+            idle: None,
+            held: None,
+            extra: None,
+            programs,
+            dial: None,
+        }
     }
 
     /// Whether a connection to it is needed.
@@ -91,8 +115,8 @@ impl Peer {
     pub fn release(&mut self, closed: Option<ConnectionId>) {
         let now = Instant::now();
         let is_due = |held: &mut Held| closed == Some(held.old) || now >= held.until;
-        if let Some(Held { id, dialled, .. }) = self.held.take_if(is_due) {
-            let _ = self.connection.send(Connection::Established { id, dialled });
+        if let Some(Held { id, dialled, address, .. }) = self.held.take_if(is_due) {
+            let _ = self.connection.send(Connection::Established { id, dialled, address });
         }
     }
 

@@ -77,8 +77,7 @@ impl Starter<'_> {
         let started = clock::now();
         let neighbours = self.topology.neighbours(self.id).len();
         let (membership, saved) = (self.membership.clone(), self.saved.clone());
-        let mut gathering =
-            Gathering::new(self.topology, membership, self.id, saved, self.rounds);
+        let mut gathering = Gathering::new(self.topology, membership, self.id, saved, self.rounds);
         let mut early: Vec<Event> = Vec::new();
         let mut differences: LiteMap<NodeId, Difference> = LiteMap::new();
         // The last message of each neighbour that left: the first cause.
@@ -134,6 +133,14 @@ impl Starter<'_> {
                     let name = self.name(peer);
                     return Err(RunError::Network(format!("the link to {name} broke: {reason}")));
                 }
+                Some(Event::Rival { peer, text }) => {
+                    let problem = format!(
+                        "{text} (node {} says so); stop one of them, or give this one a key and a \
+                         node of its own",
+                        self.name(peer)
+                    );
+                    return Err(RunError::Setup(ConfigError::at("node.key", problem)));
+                }
                 // A member chooses members again; others visit, and will see the run.
                 Some(Event::Elsewhere(peer))
                     if self.goes_on && self.topology.neighbours(self.id).contains(&peer) =>
@@ -157,9 +164,8 @@ impl Starter<'_> {
                 format!("node {} waits for {}", self.name(self.id), self.troubles(&before))
             });
             let messages = gathering.new_messages(own.as_deref(), now >= line);
-            let messages = messages.map_err(|problem| {
-                RunError::Setup(ConfigError::at("checkpoints", problem))
-            })?;
+            let messages = messages
+                .map_err(|problem| RunError::Setup(ConfigError::at("checkpoints", problem)))?;
             for (to, message) in messages {
                 self.links.send_start(to, message);
             }

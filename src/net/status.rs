@@ -19,6 +19,7 @@ use litemap::LiteMap;
 use super::{
     clock,
     dial::Reached,
+    pace::Paces,
     wire::{Beginning, Message, Schedule},
 };
 use crate::units::NodeId;
@@ -46,6 +47,8 @@ pub struct Status {
     begun: Mutex<Option<Beginning>>,
     work: Mutex<Work>,
     saves: Mutex<Saves>,
+    /// For whom nodes wait.
+    paces: Mutex<Paces>,
     /// Counts the changes of `saves`.
     save_news: AtomicU64,
 }
@@ -68,8 +71,9 @@ struct Work {
     last_sent: Option<Instant>,
     /// Beats of each node, counted from 1, and whether the last one was of an absence.
     beats: LiteMap<NodeId, (u64, bool)>,
-    /// The last beat of another node.
+    /// The last beat of any other node, and of each.
     last: Option<Alive>,
+    heard: LiteMap<NodeId, Alive>,
 }
 
 /// The checkpoints of all nodes, as far as this node knows.
@@ -126,6 +130,7 @@ impl Status {
             begun: Mutex::default(),
             work: Mutex::default(),
             saves: Mutex::default(),
+            paces: Mutex::default(),
             save_news: AtomicU64::new(0),
         }
     }
@@ -275,6 +280,11 @@ impl Status {
         }
     }
 
+    /// For whom nodes wait.
+    pub(super) fn paces(&self) -> MutexGuard<'_, Paces> {
+        self.paces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A number that changes with the checkpoints that are known.
     pub(super) fn save_news(&self) -> u64 {
         self.save_news.load(Ordering::Acquire)
@@ -333,7 +343,9 @@ impl Status {
             if count > *known {
                 // One at a time: a false count does not hide those that follow.
                 (*known, *kind) = (*known + 1, absent);
-                work.last = Some(Alive { node, when: clock::now(), absent });
+                let alive = Alive { node, when: clock::now(), absent };
+                work.last = Some(alive);
+                work.heard.insert(node, alive);
             }
         }
     }
@@ -341,6 +353,11 @@ impl Status {
     /// The node whose beat came last.
     pub(super) fn at_work(&self) -> Option<Alive> {
         self.work().last
+    }
+
+    /// The last beat of a node.
+    pub(super) fn heard(&self, node: NodeId) -> Option<Alive> {
+        self.work().heard.get(&node).copied()
     }
 
     fn lock(&self) -> MutexGuard<'_, LiteMap<NodeId, State>> {

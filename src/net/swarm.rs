@@ -33,7 +33,7 @@ use super::{
     handshake::version_of,
     hello::printable,
     host::Neighbour,
-    peers::{Connection, Held, Peer},
+    peers::{ANEW, Connection, Held, Peer},
     reach::Endpoint,
     refusals::Refusals,
     reservations::{Reservations, relay_of},
@@ -52,6 +52,9 @@ pub(super) const IDLE: Duration = Duration::from_secs(60);
 
 /// Connections to relays, and strangers' that are about to be refused.
 const RELAYS: u32 = 16;
+
+/// How long another program with a neighbour's key has to be told so.
+const TOLD: Duration = Duration::from_secs(3);
 
 /// How long a new connection waits for the one that it replaces to be closed.
 const REPLACED: Duration = Duration::from_secs(2);
@@ -240,7 +243,10 @@ impl SwarmTask {
         self.reserve_due();
         loop {
             let waits = self.reservations.lacks_one()
-                || self.peers.values().any(|peer| peer.is_dialled() || peer.held.is_some());
+                || self
+                    .peers
+                    .values()
+                    .any(|peer| peer.is_dialled() || peer.held.is_some() || peer.extra.is_some());
             tokio::select! {
                 event = self.swarm.select_next_some() => self.upon(event),
                 Some((peer, id)) = self.closing.recv() => {
@@ -262,7 +268,11 @@ impl SwarmTask {
                 _ = tick.tick(), if waits => {
                     self.dial_due();
                     self.reserve_due();
-                    self.peers.iter_mut().for_each(|(_, peer)| peer.release(None));
+                    for (_, peer) in &mut self.peers {
+                        peer.release(None);
+                        let told = peer.extra.take_if(|(_, until)| Instant::now() >= *until);
+                        told.into_iter().for_each(|(id, _)| _ = self.swarm.close_connection(id));
+                    }
                 }
             }
         }
@@ -365,6 +375,15 @@ impl SwarmTask {
             self.swarm.close_connection(id);
             return;
         }
+        // The link that is up stays; it tells the other program.
+        if peer.connected.is_some() && !dialled && peer.programs.are_rivals() {
+            let until = Instant::now() + TOLD;
+            if let Some((older, _)) = peer.extra.replace((id, until)) {
+                self.swarm.close_connection(older);
+            }
+            return;
+        }
+        let address = endpoint.get_remote_address().to_string();
         let cipher = match is_quic(endpoint) {
             true => None,
             false => self.ciphers.of(peer_id),
@@ -397,7 +416,7 @@ impl SwarmTask {
             tracing::debug!("node {name} connected a second time");
             let cause = match peer.relayed && !relayed {
                 true => "a direct connection replaces the one through a relay",
-                false => "the neighbour has connected anew",
+                false => ANEW,
             };
             let cause = cause.into();
             let _ = peer.connection.send(Connection::Closed { id: older, cause });
@@ -407,10 +426,12 @@ impl SwarmTask {
         match older.or(peer.idle.take()) {
             Some(old) => {
                 let until = Instant::now() + REPLACED;
-                peer.held = Some(Held { old, id, dialled, until });
+                peer.held = Some(Held { old, id, dialled, address, until });
                 self.swarm.close_connection(old);
             }
-            None => drop(peer.connection.send(Connection::Established { id, dialled })),
+            None => {
+                let _ = peer.connection.send(Connection::Established { id, dialled, address });
+            }
         }
     }
 

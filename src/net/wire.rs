@@ -12,7 +12,7 @@ use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use serde::{Deserialize, Serialize};
 
-use super::assembly::News;
+use super::{assembly::News, pace::Pace};
 use crate::{drive::Change, gossip::frame::ENVELOPE, units::NodeId};
 
 /// The longest canonical text of a section.
@@ -45,6 +45,11 @@ pub enum Message {
     Saved(Vec<(u32, u64)>),
     /// From the node that schedules checkpoints.
     Schedule(Schedule),
+    /// Two programs run with the receiver's key: where the other one is, and which of them stays.
+    /// Instead of a hello it refuses the receiver.
+    Rival(String),
+    /// For whom nodes wait, and how much.
+    Pace(Vec<(NodeId, Pace)>),
 }
 
 /// When checkpoints are written. A newer schedule replaces an older one.
@@ -187,6 +192,10 @@ pub struct Hello {
     pub(crate) known: u64,
     /// The id of its membership; the greatest number while members are chosen.
     pub(crate) membership: u64,
+    /// A random number of the process in which it runs, over all attempts.
+    pub(crate) program: u64,
+    /// For how long that has run, in milliseconds.
+    pub(crate) age: u64,
 }
 
 /// Errors of a stream: it ended, or its bytes are invalid.
@@ -324,6 +333,8 @@ mod tests {
             incarnation: 9,
             known: 10,
             membership: 11,
+            program: 12,
+            age: 13,
         }
     }
 
@@ -335,7 +346,7 @@ mod tests {
         expected.extend(b"run");
         expected.extend([2, 0, 0, 0]);
         expected.extend([[1; 32], [2; 32], [3; 32]].concat());
-        for word in [4u64, 5, 6, 7, 9, 10, 11] {
+        for word in [4u64, 5, 6, 7, 9, 10, 11, 12, 13] {
             expected.extend(word.to_le_bytes());
         }
         assert_eq!(encode(&Message::Hello(hello()))[4..], expected);
@@ -351,6 +362,11 @@ mod tests {
             Message::Start(StartMessage::Waiting("node a waits for b".into())),
             Message::Working(vec![(3, 7, true)]),
             Message::Saved(vec![(3, 7)]),
+            Message::Rival("of node a".into()),
+            Message::Pace(vec![(
+                NodeId(2),
+                Pace { number: 3, waiting: Some(80), ..Pace::default() },
+            )]),
             Message::Schedule(Schedule { number: 1, next: 20, common: 10 }),
             Message::Start(StartMessage::Begin(Beginning { rounds: 10, ..Beginning::default() })),
         ];

@@ -14,6 +14,7 @@ use super::{
     limits::Limits,
     links::Links,
     node_state::NodeState,
+    pace::Meter,
     restore::{put_back, report_return, save_newest, saved},
     saver::Saver,
     start::{Begun, Starter},
@@ -219,8 +220,9 @@ impl Worker {
         });
         let mut state = NodeState::new(config, (&at, restored), learner, own, status);
         (state.history, state.restarts) = (at.history, restarts);
+        let meter = Meter::new();
         let mut driver =
-            Driver { id, topology: &topology, limits, links, state, saver, observer, stop };
+            Driver { id, topology: &topology, limits, links, state, saver, observer, stop, meter };
         // A panic in code of the program (evaluations, events): the neighbours get the reason and
         // the model is saved before it goes on.
         let result = panic::catch_unwind(AssertUnwindSafe(|| driver.drive(early)));

@@ -230,6 +230,31 @@ fn a_node_that_runs_cannot_be_begun_anew() {
     assert_eq!(summary["participation"]["oslo"]["restarts"], 1, "{summary}");
 }
 
+/// A folder that was copied to another machine, and a program that was started there.
+#[test]
+#[ignore = "slow"]
+fn of_two_programs_with_one_key_the_first_stays_and_both_are_told() {
+    // London dials the others.
+    same_bits(Reach::FromTheMiddle, RUN, |deployment, nodes| {
+        until_checkpoint(deployment, "london");
+        let text = fs::read_to_string(deployment.file("london.toml")).unwrap();
+        let listen = text.lines().find(|line| line.starts_with("listen")).unwrap();
+        let copy = text.replace(listen, "listen = []").replace("london-run", "copied-run");
+        deployment.write("copied.toml", &copy);
+        let mut copied = deployment.start("copied");
+        let code = copied.end_within(Duration::from_secs(60)).0;
+        let said = copied.errors();
+        assert_eq!(code, Some(2), "{said}");
+        let told = "two programs run with the key of node london";
+        assert!(said.contains(told) && said.contains("the one at /ip4/127.0.0.1/tcp/"), "{said}");
+        command::until("the first one is told", || nodes[1].errors().contains(told));
+        let others = [0, 2].map(|node| nodes[node].errors());
+        let named = |said: &String| said.contains("another one connects from /ip4/127.0.0.1/tcp/");
+        assert!(others.iter().any(named), "{others:?}");
+        nodes.into()
+    });
+}
+
 #[test]
 #[ignore = "slow"]
 fn a_run_that_never_began_can_be_corrected() {
