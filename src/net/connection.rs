@@ -126,7 +126,7 @@ impl Link {
                     },
                     // The streams of this connection are open: it is of another one.
                     Some((opener, stream)) = self.inbound_control.next() => {
-                        if opener == self.peer {
+                        if opener == self.peer && self.programs.are_rivals() {
                             let (name, programs) = (self.name.clone(), self.programs);
                             tokio::spawn(answer_rival(stream, name, programs));
                         }
