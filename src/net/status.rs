@@ -261,8 +261,8 @@ impl Status {
         }
     }
 
-    /// Takes a schedule of checkpoints that a neighbour passes on, unless a newer one is known. Node
-    /// 0 makes them, and takes none.
+    /// Takes a schedule of checkpoints that a neighbour passes on, unless a newer one is known.
+    /// Node 0 makes them, and takes none.
     pub(super) fn add_schedule(&self, me: NodeId, schedule: Schedule) {
         let known = self.saves().schedule.number;
         // One false number must not hide all that follow.
