@@ -44,8 +44,8 @@ pub trait Kind: Send + Sync + fmt::Debug {
     /// long as the tensors together.
     fn initial(&self, shape: &Shape, stream: Stream, x: &mut [f32]);
 
-    /// Whether a model of numbers is trained on scaled ones. A linear one need not be: its gradients
-    /// only grow with its targets.
+    /// Whether a model of numbers is trained on scaled ones. A linear one need not be: its
+    /// gradients only grow with its targets.
     fn scales_targets(&self) -> bool {
         false
     }

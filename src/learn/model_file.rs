@@ -13,9 +13,9 @@
 //! an experiment) and `gradvine.fills` (a JSON array: what missing values become whose schema says
 //! mean or median); with scaling `gradvine.mean` and `gradvine.deviation` (JSON
 //! arrays of `f64` in shortest round-trip form); with scaled targets `gradvine.target_mean` and
-//! `gradvine.target_deviation` (likewise): a prediction is the network's output times the deviation,
-//! plus the mean. Every other key is the caller's. The same model gives the same bytes: keys have a
-//! fixed order.
+//! `gradvine.target_deviation` (likewise): a prediction is the network's output times the
+//! deviation, plus the mean. Every other key is the caller's. The same model gives the same bytes:
+//! keys have a fixed order.
 
 use std::{collections::BTreeMap, fs::File, io::Read, path::Path};
 

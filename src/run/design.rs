@@ -106,8 +106,8 @@ impl Design {
         }
         if let Some(scale) = &experiment.data.target_scale {
             if !experiment.model.scales_targets() {
-                let problem = "only a model of numbers with hidden layers scales its targets: leave \
-                               it out, or use kind = \"mlp\" with task = \"regression\"";
+                let problem = "only a model of numbers with hidden layers scales its targets: \
+                               leave it out, or use kind = \"mlp\" with task = \"regression\"";
                 return Err(ConfigError::at("data.target_scale", problem));
             }
             scale.check("data.target_scale", outputs)?;

@@ -129,8 +129,8 @@ impl Opening {
         moments.saturating_add(targets).saturating_add(8 + node).saturating_add(gaps)
     }
 
-    /// Encodes the record: the number of rows, the node if there are sums, then missing values, then
-    /// the sums of predicted numbers and of features.
+    /// Encodes the record: the number of rows, the node if there are sums, then missing values,
+    /// then the sums of predicted numbers and of features.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.rows.to_le_bytes().to_vec();
         if self.moments.is_some() || self.targets.is_some() {

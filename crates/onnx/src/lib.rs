@@ -12,12 +12,12 @@
 //!   -> values [rows, outputs], f32                            of numbers
 //! ```
 //!
-//! A NaN is a cell without a value: it becomes what the schema and the nodes of the run have decided.
-//! Where the schema refuses such a cell, the row's probabilities or values are NaN, and its label is
-//! -1. The scale is applied in `f64` as in training, so that the layers get the same bits. The
-//! metadata has the texts of the model file: `gradvine.kind`, `gradvine.task`, `gradvine.classes`,
-//! `gradvine.columns` and `gradvine.targets` (JSON arrays), and `gradvine.version` and
-//! `gradvine.digest`.
+//! A NaN is a cell without a value: it becomes what the schema and the nodes of the run have
+//! decided. Where the schema refuses such a cell, the row's probabilities or values are NaN, and
+//! its label is -1. The scale is applied in `f64` as in training, so that the layers get the same
+//! bits. The metadata has the texts of the model file: `gradvine.kind`, `gradvine.task`,
+//! `gradvine.classes`, `gradvine.columns` and `gradvine.targets` (JSON arrays), and
+//! `gradvine.version` and `gradvine.digest`.
 //! The format: <https://github.com/onnx/onnx/blob/main/docs/IR.md>.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -97,8 +97,8 @@ pub fn export(saved: &SavedModel) -> Result<Vec<u8>, ConfigError> {
             graph.apply("ReduceSum", &["probabilities", "axes"], "total", &[("keepdims", 0)]);
             let unknown = graph.apply("IsNaN", &["total"], "unknown", &[]);
             graph.apply("Where", &[&unknown, "none", "class"], "label", &[]);
-            let about = "The position of the most probable class; -1 if a value is missing that the \
-                         model needs.";
+            let about = "The position of the most probable class; -1 if a value is missing that \
+                         the model needs.";
             graph.output("label", INT64, None, about);
             let about = "The probability of each class.";
             graph.output("probabilities", FLOAT, Some(shape.outputs), about);
