@@ -48,7 +48,8 @@ fn control_characters_of_files_are_printed_as_escapes() {
     ] {
         let text = said(&program().args(args).output().unwrap());
         assert!(!text.contains(HIDDEN), "{args:?}: {text:?}");
-        assert!(text.contains("\\u"), "{args:?}: {text}");
+        // The parser of arguments leaves them out.
+        assert!(text.contains("\\u") || args.contains(&"--rounds"), "{args:?}: {text}");
     }
     // A foreign file in the place of a model, whose header is an error of the reader.
     let header = "{\"\u{1b}[2Jw\":{\"dtype\":\"\u{1b}[31m\",\"shape\":[1],\"data_offsets\":[0,4]}}";
@@ -69,9 +70,9 @@ fn a_long_value_is_not_repeated_whole() {
         (format!("[run]\nrounds = \"{long}\"\n"), "expected a whole number"),
         (format!("[run]\n{long} = 1\n"), "unknown field"),
         (format!("[topology]\nfile = \"{long}\"\n"), "topology"),
-        (format!("[rule]\nkind = \"{long}\"\n"), "rule"),
-        (format!("[data]\nsource = \"{long}\"\n"), "data.source"),
-        (format!("[{long}]\n"), "unknown"),
+        (format!("topology.file = 'ring:3'\n[rule]\nkind = \"{long}\"\n"), "rule.kind"),
+        (format!("topology.file = 'ring:3'\n[data]\nsource = \"{long}\"\n"), "data.source"),
+        (format!("[{long}]\n"), "there is no such section"),
     ] {
         fs::write(&path, text).unwrap();
         let output = program().arg("simulate").arg(&path).output().unwrap();

@@ -40,7 +40,7 @@ const node = await createLibp2p({
 })
 
 try {
-  const dial = () => node.dial(multiaddr(address), within(20_000))
+  const dial = () => node.dial(multiaddr(address), { ...within(20_000), force: true })
   let connection = await dial()
   found.connected = true
   found.encryption = connection.encryption
@@ -52,8 +52,9 @@ try {
   found.ping = await attempt(() => node.services.ping.ping(connection.remotePeer, within(10_000)))
   for (const protocol of protocols) {
     found.streams[protocol] = await attempt(async () => {
-      // The node closes a connection whose handshake is wrong.
-      if (connection.status !== 'open') connection = await dial()
+      // The node closes a connection whose handshake is wrong: each stream has its own.
+      connection.abort(new Error('the next one'))
+      connection = await dial()
       const stream = await connection.newStream(protocol, within(10_000))
       let received = 0
       const closed = new Promise(resolve => {
@@ -66,7 +67,6 @@ try {
       return { received, end: await closed }
     })
   }
-  found.status = connection.status
 } catch (error) {
   found.error = String(error.message ?? error)
 }
