@@ -92,8 +92,8 @@ fn csv_faults() {
         ),
         (
             "x,n,y\n1,\"a,0\n2,b,1\n",
-            "a.csv: line 2, column 1 = \"a,0\\n2,b,1\\n: the cell begins with a quote, but no quote \
-             ends it: a quoted cell ends with a quote, and a quote in it is written twice"
+            "a.csv: line 2, column 1 = \"a,0\\n2,b,1\\n: the cell begins with a quote, but no \
+             quote ends it: a quoted cell ends with a quote, and a quote in it is written twice"
                 .into(),
         ),
         (

@@ -98,8 +98,8 @@ fn a_folder_with_a_table_twice_is_refused() {
     for (files, message) in [
         (
             [("1.csv", "x,y\n1,0\n"), ("1.csv.gz", "x,y\n1,0\n")],
-            "F: files = 1.csv and 1.csv.gz: the same table in two forms, so rows would count twice: \
-             remove one of them",
+            "F: files = 1.csv and 1.csv.gz: the same table in two forms, so rows would count \
+             twice: remove one of them",
         ),
         (
             [("1.csv", "x,y\n1,0\n"), ("1.csv.bak", "x,y\n1,0\n")],
