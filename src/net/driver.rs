@@ -59,8 +59,10 @@ impl Driver<'_> {
         }
         let begun = clock::now();
         let next = self.links.next(POLL);
-        if !self.state.is_computing() {
-            self.meter.add(clock::since(begun));
+        let waited = clock::since(begun);
+        // A call that takes longer was held up on this machine: the process was stopped, say.
+        if waited <= 2 * POLL && !self.state.is_computing() {
+            self.meter.add(waited);
         }
         match next {
             Ok(event) => Ok(Some(event)),
