@@ -11,7 +11,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the repository").into()
 }
 
-/// The paths that `.dockerignore` lets through. The file has one form only: first `*`, then `!PATH`.
+/// The paths that `.dockerignore` lets through. The file has one form only: first `*`, then
+/// `!PATH`.
 fn allowed() -> Vec<String> {
     let text = fs::read_to_string(root().join(".dockerignore")).unwrap();
     let mut lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));

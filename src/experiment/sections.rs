@@ -488,8 +488,9 @@ pub struct DataParams {
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "name_or_position")]
     pub target: Option<String>,
     /// The features of a CSV file, by the names in its first line (of a file without names by their
-    /// positions, as `"0"`), in the order of the model's inputs. Files may have their columns in any order, and others, which are ignored. Without
-    /// it all columns but the target are features, and the nodes compare their names.
+    /// positions, as `"0"`), in the order of the model's inputs. Files may have their columns in
+    /// any order, and others, which are ignored. Without it all columns but the target are
+    /// features, and the nodes compare their names.
     ///
     /// Accepts: a list of names; only with `target`. Default: the other columns, in their order.
     #[serde(skip_serializing_if = "Option::is_none")]

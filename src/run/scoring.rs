@@ -20,7 +20,8 @@ pub fn model_file(path: &Path) -> PathBuf {
 }
 
 /// Reads rows for a model, not yet scaled: from a file, a folder, an embedded set, or standard
-/// input (`-`). `own` has the caller's options. The texts are warnings: what was assumed or noticed.
+/// input (`-`). `own` has the caller's options. The texts are warnings: what was assumed or
+/// noticed.
 ///
 /// # Errors
 /// As [`data::load`].

@@ -1,10 +1,9 @@
 //! `gradvine rules` and `gradvine compressors`: the registries as tables.
 
+use super::run_args::between;
 use gradvine_plan::{CompressorList, Prices, RuleList};
 use gradvine_reference::{self as reference, File};
 use gradvine_terminal::{Exit, print, print_either};
-
-use super::run_args::between;
 
 /// The most parameters that are priced.
 const MOST: u64 = 1 << 40;

@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use super::{outcome, run_args::RunArgs};
 use gradvine::{
     drive::{Observer, RunError},
     net,
@@ -13,8 +14,6 @@ use gradvine::{
 use gradvine_processes::{self as processes, Control};
 use gradvine_report::banner;
 use gradvine_terminal::{Display, Exit, Interrupt, note, run_session, warnings};
-
-use super::{outcome, run_args::RunArgs};
 
 /// The arguments of `gradvine train`
 #[derive(clap::Args, Debug)]
