@@ -4,11 +4,11 @@
     python late.py --site node.toml     # one site
 
 Every site knows one point, and all look for the model with the least mean squared distance to the
-points: their mean. It prints (the round depends on the machine):
+points: their mean. It prints, besides log lines (the round depends on the machine):
 
     2 of 3 sites have begun
-    the third site joins after 250 rounds
-    members: round 0: 0 1; round 250: 0 1 2;
+    the third site joins after 300 rounds
+    members: round 0: 0 1; round 300: 0 1 2;
     the model is [1. 2.], the same at all: True
 """
 

@@ -39,7 +39,8 @@ print(json.dumps({
 """
 
 
-#: The same with AdamW, a schedule, and noise from torch's generator; batches by `sync.steps`.
+#: The same with AdamW, a schedule, running statistics, and noise from torch's generator; batches
+#: by `sync.steps`.
 TORCH_SITE = """
 import json, sys, time
 import torch
@@ -48,7 +49,7 @@ import gradvine
 file, node = sys.argv[1], int(sys.argv[2])
 torch.manual_seed(1)
 torch.set_num_threads(1)
-model = torch.nn.Linear(6, 2)
+model = torch.nn.Sequential(torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 2))
 rows = torch.randn(40, 6, generator=torch.Generator().manual_seed(node))
 joined = gradvine.join(file, model, rows=40, every=2)
 print(json.dumps({"joined": joined.rounds}), flush=True)
