@@ -28,6 +28,13 @@ pub struct RunParams {
     ///
     /// Accepts: a whole number from 1 to 9223372036854775807.
     pub evaluate_every: u64,
+    /// Rounds between two means of all models during the run, for programs that evaluate them. A
+    /// mean is exact; it travels over a spanning tree, 8 bytes a number up and 4 down.
+    ///
+    /// Accepts: a whole number from 1 to 9223372036854775807; not with asynchronous rules. Default:
+    /// only the mean at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean_every: Option<u64>,
     /// Where the run directory is made.
     ///
     /// Accepts: the path of a folder that holds no run yet. Default:
@@ -305,6 +312,7 @@ impl Default for RunParams {
             seed: 1,
             rounds: 500,
             evaluate_every: 25,
+            mean_every: None,
             out: None,
             allow_unstable: false,
             patience_s: 120.0,

@@ -194,6 +194,8 @@ pub struct RoundDone {
     pub traffic: Traffic,
     /// The model, in rounds that are evaluated.
     pub model: Option<Vec<f32>>,
+    /// The mean of all models after this round, in rounds that form it.
+    pub mean: Option<Vec<f32>>,
 }
 
 /// Bytes that a node has sent so far.

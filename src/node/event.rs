@@ -1,5 +1,7 @@
 //! The events that a node reports while it runs.
 
+use std::sync::Arc;
+
 use crate::{drive::Elapsed, gossip::Traffic, run::metrics::Metric};
 
 /// An event of a node. Neighbours have their names in the topology.
@@ -51,6 +53,13 @@ pub enum Event {
         traffic: Traffic,
         /// Time since the start.
         elapsed: Elapsed,
+    },
+    /// The mean of all models after these rounds, with `run.mean_every`: the same at every node.
+    Averaged {
+        /// Rounds done.
+        rounds: u64,
+        /// d numbers.
+        mean: Arc<Vec<f32>>,
     },
     /// The rounds are over, or the run ends early: the node's own model is final.
     Final {

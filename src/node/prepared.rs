@@ -343,6 +343,9 @@ impl Observer for RunObserver<'_> {
             (self.events)(Event::Evaluation(metric));
         }
         let (rounds, loss, traffic) = (self.rounds, done.loss, done.traffic);
+        if let Some(mean) = done.mean.map(Arc::new) {
+            (self.events)(Event::Averaged { rounds, mean });
+        }
         (self.events)(Event::Round { rounds, loss, mean_loss, traffic, elapsed });
     }
 

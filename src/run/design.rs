@@ -249,6 +249,9 @@ impl Design {
         let unstable = experiment.run.allow_unstable;
         rule.warnings.extend(rule::advise(&rule.resolved, &steps, unstable)?);
         rule.warnings.extend(weighting_warning(&experiment));
+        if let Some(every) = experiment.run.mean_every {
+            rule = rule.with_means(every, &topology, initial.len())?;
+        }
         stop_early::check_rule(&experiment.run, &*rule.plan, &topology)?;
         experiment.rule = rule.resolved.clone();
         experiment.compressor = built.resolved;
@@ -578,6 +581,9 @@ pub(super) fn check_run(experiment: &Experiment) -> Result<(), ConfigError> {
         if value == 0 {
             return Err(ConfigError::new(key, value, "expected a whole number from 1"));
         }
+    }
+    if run.mean_every == Some(0) {
+        return Err(ConfigError::new("run.mean_every", 0, "expected a whole number from 1"));
     }
     stop_early::check(run)?;
     check_seconds("run.patience_s", run.patience_s)?;

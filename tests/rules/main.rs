@@ -13,6 +13,7 @@ mod layers;
 mod liars;
 mod lockstep;
 mod low_rank_gossip;
+mod means;
 mod pairs_exact;
 mod properties;
 mod push_sum;

@@ -14,7 +14,7 @@ use gradvine::{
     units::{NodeId, Round},
 };
 
-const NODES: usize = 8;
+pub const NODES: usize = 8;
 const PARAMETERS: usize = 40;
 const STATISTICS: usize = 3;
 const ROUNDS: u64 = 30;
@@ -78,14 +78,14 @@ fn initial() -> Vec<f32> {
         .collect()
 }
 
-fn run(rule: &str, compressor: &str, more: &str) -> OwnRun {
+pub fn run(rule: &str, compressor: &str, more: &str) -> OwnRun {
     let text = format!(
         "run.rounds = {ROUNDS}\nrun.allow_unstable = true\ntopology.file = '{}:{NODES}'\n{more}\n\
          [rule]\n{rule}\n[compressor]\n{compressor}",
         home(rule)
     );
     let experiment = Experiment::parse(&text, &[]).unwrap();
-    let rows = |node| if more.is_empty() { 10 } else { 10 + 30 * node as u64 };
+    let rows = |node| if more.contains("weighting") { 10 + 30 * node as u64 } else { 10 };
     let training = |node| -> Box<dyn Gradients> { Box::new(Training { node, rows: rows(node) }) };
     let all = (0..NODES).map(training).collect();
     OwnRun::new(&experiment, tensors(), initial(), all, None).unwrap()

@@ -364,6 +364,11 @@ fn of_event<'py>(py: Python<'py>, event: Event) -> PyResult<Bound<'py, PyDict>> 
             made.set_item("computing_s", elapsed.computing.seconds())?;
             "round"
         }
+        Event::Averaged { rounds, mean } => {
+            made.set_item("rounds", rounds)?;
+            made.set_item("mean", Py::new(py, Buffer::of_model(mean))?)?;
+            "averaged"
+        }
         Event::Final { rounds } => {
             made.set_item("rounds", rounds)?;
             "final"

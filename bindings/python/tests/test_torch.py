@@ -428,3 +428,44 @@ def test_the_state_of_the_hook_is_saved(nodes):
 
     lock = threading.Lock()
     everywhere(nodes("path:2", {"run.rounds": 4}), work)
+
+
+def test_the_mean_in_the_middle_of_a_run(nodes):
+    """All sites have the same, and can decide the same: here, to end early."""
+
+    def work(node: int, file: Path):
+        with lock:
+            model, copy = normed(), normed()
+        joined = gradvine.join(file, model, rows=32, every=2)
+        inner = torch.optim.SGD(model.parameters(), lr=0.05)
+        sync = gradvine.attach(joined, model, inner)
+        assert sync.mean() is None
+        means, x, y = [], *rows(node)
+        while not sync.done:
+            inner.zero_grad()
+            ((model(x) - y) ** 2).mean().backward()
+            inner.step()
+            mean = sync.mean()
+            assert (mean is not None) == (sync.synced and sync.rounds % 5 == 0)
+            if mean is not None:
+                copy.load_state_dict(mean)
+                own = {name: value.clone() for name, value in model.state_dict().items()}
+                means.append((sync.rounds, mean, own))
+            if len(means) == 2:
+                break
+        return means, gradvine.finish(sync)
+
+    lock = threading.Lock()
+    keys = {"run.rounds": 100, "run.mean_every": 5, "rule.order": "cta"}
+    ends = everywhere(nodes("ring:3", keys), work)
+    for means, result in ends:
+        assert [rounds for rounds, *_ in means] == [5, 10]
+        assert result.rounds < 20 and result.digest == ends[0][1].digest
+        for place, (_, mean, _) in enumerate(means):
+            at_all = [end[0][place] for end in ends]
+            for name in mean:
+                if "num_batches" not in name:
+                    assert torch.equal(mean[name], at_all[0][1][name])
+                    models = torch.stack([own[name] for _, _, own in at_all])
+                    assert torch.allclose(mean[name], models.mean(dim=0), rtol=1e-5, atol=1e-6)
+                    assert not torch.equal(models[0], models[1])

@@ -25,6 +25,7 @@ mod g_top_k;
 mod gasloc;
 mod gradient_tracking;
 mod local_sgd;
+mod means;
 mod mix;
 mod moniqua;
 mod naive;
@@ -82,6 +83,11 @@ pub trait Rule: Party {
 
     /// Lists what the rule keeps besides the model, always in the same order.
     fn state(&mut self, visitor: &mut dyn Visitor);
+
+    /// Takes the mean of all models out, if the round has formed it.
+    fn take_mean(&mut self) -> Option<Vec<f32>> {
+        None
+    }
 
     /// Its side of a plan with parts.
     fn parts(&mut self) -> Option<&mut dyn Parts> {

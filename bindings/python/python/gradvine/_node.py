@@ -147,6 +147,8 @@ class Node:
         self._closed = False
         self._warned = False
         self._report = Report()
+        #: The last mean of all models, and the rounds that it is after.
+        self._mean: tuple[int, Array] | None = None
         self._about = exchange.about()
         #: Names and shapes of the tensors, in the order of the flat vectors.
         self.tensors = [(name, tuple(shape)) for name, shape, _ in tensors]
@@ -217,7 +219,23 @@ class Node:
 
     def _read_events(self) -> None:
         for event in self._exchange.events():
+            if event["kind"] == "averaged":
+                self._mean = event["rounds"], as_array(event["mean"])
+            elif event["kind"] == "resumed":
+                self._mean = None
             self._report._take(event)
+
+    @property
+    def mean(self) -> Array | None:
+        """The exact mean of all nodes' models after the last round, d numbers to read; None if that
+        round has formed none. With ``run.mean_every = k`` in the experiment every k-th round does:
+        all nodes then have the same numbers, and can decide the same, such as to :meth:`finish`.
+        """
+        _processes.check()
+        self._read_events()
+        if self._mean is None or self._mean[0] != self.rounds:
+            return None
+        return self._mean[1]
 
     def round(self, loss: float = math.nan, size: float = 1.0) -> bool:
         """One round: passes :attr:`update` on, and returns when :attr:`x` is the mixed model.

@@ -99,6 +99,12 @@ class Sync:
         """The state of the run."""
         return self.node.report
 
+    def mean(self) -> dict[str, torch.Tensor] | None:
+        """The exact mean of all sites' models, for ``load_state_dict`` of a copy of the model; None
+        unless the last step made a round that has formed it (:attr:`Node.mean`)."""
+        mean = self.node.mean if self.synced else None
+        return None if mean is None else self._layout.state_dict(mean)
+
     def record(self, loss: float, **measures: float) -> None:
         """Adds the loss of a batch to the round's mean, for progress and ``metrics.jsonl``; and
         measures of the program."""
