@@ -100,6 +100,15 @@ pub(super) fn run_attempts(
             Err(stopped) => stopped,
         };
         let resumed = local.resumed;
+        let mut refuse = |peer: NodeId, reason: String| {
+            let number = part.numbers[peer.index()];
+            let seconds = bans.add(number, reason.clone(), clock::now()).as_secs();
+            tracing::warn!(
+                "{reason}; this node refuses node {} for {seconds} s",
+                design.topology.node(number).name
+            );
+            (Some(Absence::of(peer)), None)
+        };
         let (absence, mut results) = match stopped {
             Stopped::Failed(error) => return Err(part.blame(error)),
             Stopped::Restarted(peer, results) => {
@@ -112,15 +121,10 @@ pub(super) fn run_attempts(
             }
             Stopped::Absent(absence, results) => (Some(absence), results.map(|results| *results)),
             Stopped::Broken(peer, failure) => {
-                let number = part.numbers[peer.index()];
                 let reason = failure.describe(&|node| part.topology().node(node).name.clone());
-                let seconds = bans.add(number, reason.clone(), clock::now()).as_secs();
-                tracing::warn!(
-                    "{reason}; this node refuses node {} for {seconds} s",
-                    design.topology.node(number).name
-                );
-                (Some(Absence::of(peer)), None)
+                refuse(peer, reason)
             }
+            Stopped::Silent(peer, text) => refuse(peer, text),
         };
         // A node that went on forms its results anew.
         written = match (&results, resumed) {

@@ -14,6 +14,7 @@ use super::{
     links::Links,
     node_state::NodeState,
     pace::{self, Meter},
+    patience::{Patience, Seen, Verdict},
     saver::Saver,
     worker::{LINE, NodeObserver, POLL},
 };
@@ -84,17 +85,15 @@ impl Driver<'_> {
             self.take(event)?;
         }
         self.feed(Input::Start)?;
-        let (mut progress, mut line) = (clock::now(), clock::now() + LINE);
-        let mut bytes = self.links.status().bytes();
-        let mut told = progress;
+        let mut told = clock::now();
+        let mut patience = Patience::new(told, self.links.status().bytes());
         while self.state.records.is_none() {
             if let Some(event) = self.next()? {
                 // A link that only breaks and comes back carries nothing.
                 let moves = !matches!(event, Event::Lost { .. } | Event::Back { .. });
                 self.take(event)?;
                 if moves {
-                    progress = clock::now();
-                    line = progress + LINE;
+                    patience.moved(clock::now());
                 }
             }
             let round = self.state.node.round();
@@ -106,7 +105,7 @@ impl Driver<'_> {
                 }
             }
             if self.meter.is_due() {
-                self.tell(progress);
+                self.tell(patience.since());
             }
             let now = clock::now();
             if now >= told + LINE {
@@ -116,53 +115,57 @@ impl Driver<'_> {
                     self.observer.away(&away);
                 }
             }
-            if now < line {
-                continue;
-            }
-            line = now + LINE;
-            let moved = self.links.status().bytes();
-            if moved != bytes {
-                // A large frame on a slow link is progress.
-                (bytes, progress) = (moved, now);
-            }
-            let lost = self.links.status().missing();
-            if !lost.is_empty() {
-                // Each lost link has its own deadline.
-                let trouble = |(peer, text): &(NodeId, String)| {
-                    format!("the link to {} ({text})", self.name(*peer))
-                };
-                let links = lost.iter().map(trouble).collect::<Vec<_>>().join(", ");
-                let text = format!("node {} waits for {links}", self.name(self.id));
-                tracing::warn!("{text}");
-                let peers = lost.into_iter().map(|(peer, _)| peer).collect();
-                self.observer.waits(&Waiting { peers, text });
-                progress = now;
-                continue;
-            }
-            if self.state.is_computing() {
-                continue;
-            }
-            let beat = self.links.status().at_work();
-            let alive = beat.map_or(progress, |beat| beat.when.max(progress));
-            let (silence, waited) = (now - alive, now - progress);
-            if waited >= self.limits.patience.min(LINE) {
-                let (text, peers) = self.waits("waits", progress);
-                tracing::warn!("{text}");
-                self.observer.waits(&Waiting { peers, text });
-            }
-            let most = match beat {
-                Some(beat) if beat.absent => self.limits.absence.unwrap_or(Duration::MAX),
-                _ => self.limits.work,
-            };
-            if silence >= self.limits.patience
-                || waited >= self.limits.patience.saturating_add(most)
-            {
-                let does = format!("waited {:.1} s", waited.as_secs_f64());
-                let (text, nodes) = self.waits(&does, progress);
-                return Err(RunError::Deadline { nodes, text });
+            if patience.is_due(now) {
+                self.look(&mut patience, now)?;
             }
         }
         Ok(())
+    }
+
+    /// Says for what this node waits, if it waits.
+    ///
+    /// # Errors
+    /// If it waits no longer.
+    fn look(&mut self, patience: &mut Patience, now: Instant) -> Result<(), RunError> {
+        let (status, computing) = (self.links.status(), self.state.is_computing());
+        let (lost, beat) = (status.missing(), status.at_work());
+        let seen = Seen { now, bytes: status.bytes(), lost: !lost.is_empty(), computing, beat };
+        let since = patience.since();
+        let verdict = patience.look(&seen, &self.limits);
+        let (text, peers) = match verdict {
+            Verdict::Quiet => return Ok(()),
+            Verdict::Lost => {
+                let (links, peers) = self.lost(lost);
+                (format!("node {} waits for {links}", self.name(self.id)), peers)
+            }
+            Verdict::Over(waited) if seen.lost => {
+                let (links, nodes) = self.lost(lost);
+                let text = format!(
+                    "node {} waited {:.1} s in round {} for {links}, which carried nothing",
+                    self.name(self.id),
+                    waited.as_secs_f64(),
+                    self.state.node.round()
+                );
+                return Err(RunError::Deadline { nodes, text });
+            }
+            Verdict::Waits => self.waits("waits", since),
+            Verdict::Over(waited) => {
+                let does = format!("waited {:.1} s", waited.as_secs_f64());
+                let (text, nodes) = self.waits(&does, since);
+                return Err(RunError::Deadline { nodes, text });
+            }
+        };
+        tracing::warn!("{text}");
+        self.observer.waits(&Waiting { peers, text });
+        Ok(())
+    }
+
+    /// Lost links in words, and their nodes.
+    fn lost(&self, lost: Vec<(NodeId, String)>) -> (String, Vec<NodeId>) {
+        let trouble =
+            |(peer, text): &(NodeId, String)| format!("the link to {} ({text})", self.name(*peer));
+        let links = lost.iter().map(trouble).collect::<Vec<_>>().join(", ");
+        (links, lost.into_iter().map(|(peer, _)| peer).collect())
     }
 
     /// Saves this node's model when a run ends early. It does not wait for a gradient, except while

@@ -43,6 +43,7 @@ mod links;
 mod messages;
 mod node_state;
 mod pace;
+mod patience;
 mod peers;
 mod ports;
 mod probe;

@@ -215,6 +215,7 @@ fn together_from(
                     Stopped::Restarted(peer, _) => RunError::Restarted(peer),
                     Stopped::Absent(peers, _) => RunError::Absent(peers),
                     Stopped::Broken(_, failure) => RunError::Failed { node: id, failure },
+                    Stopped::Silent(peer, text) => RunError::Deadline { nodes: vec![peer], text },
                 });
                 let _ = reporter.reports.send(Report::Ended(reporter.node, ended));
             });

@@ -116,6 +116,8 @@ pub enum Stopped {
     Absent(Absence, Option<Box<Ended>>),
     /// A neighbour broke the protocol, and the run can go on without it.
     Broken(NodeId, Failure),
+    /// A neighbour carries nothing on, and the run can go on without it. The text says how long.
+    Silent(NodeId, String),
 }
 
 impl From<RunError> for Stopped {
@@ -249,6 +251,14 @@ impl Worker {
                 if let Some(peer) = failure.culprit() {
                     return Err(Stopped::Broken(peer, failure.clone()));
                 }
+            }
+            // One that this node awaits itself is left out. Of others their neighbours decide.
+            Err(RunError::Deadline { ref nodes, ref text }) if limits.goes_on => {
+                let awaits = state.node.waiting_for().map_or(Vec::new(), |(_, peers)| peers);
+                return Err(match nodes.iter().find(|node| awaits.contains(node)) {
+                    Some(peer) => Stopped::Silent(*peer, text.clone()),
+                    None => Stopped::Absent(Absence::default(), None),
+                });
             }
             _ => {}
         }

@@ -147,6 +147,6 @@ mod tests {
         drop(held);
         assert!(!is_in_use(path));
         let error = leave(path, Some(path), Duration::ZERO).unwrap_err().to_string();
-        assert!(error.contains("no process runs a node"), "{error}");
+        assert!(error.contains("no node runs in this run directory"), "{error}");
     }
 }

@@ -210,7 +210,7 @@ fn an_identifier_that_cannot_be_read_is_refused() {
     refused(rows(0, true, false).as_bytes(), "-", "patient", names);
     let none = "--id = patient: no such column: there is no header with names";
     refused(rows(0, false, false).as_bytes(), "-", "patient", none);
-    refused(b"id,x,y\n\xff,1,2\n", "-", "id", "line 2, column 0 (id) = ");
+    refused(b"id,x,y\n\xff,1,2\n", "-", "id", "line 2, column 0 = \"\\xFF\": not UTF-8");
     fs::write(folder.path().join("a.npy"), b"\x93NUMPY").unwrap();
     refused(b"", "a.npy", "0", "--id = 0: only CSV, Parquet and Arrow files have columns of text");
 }

@@ -12,7 +12,16 @@ const MADE: [(&str, &str, &[&str]); 6] = [
         "{warning}",
         &["the values of {} are around {}, at the other nodes around {}", "numbers have 24 binary"],
     ),
-    ("net/driver.rs", "{text}", &["waits for {links}", "; node {} {does}"]),
+    (
+        "net/driver.rs",
+        "{text}",
+        &[
+            "waits for {links}",
+            "; {} waits for {}",
+            "; {} gives no sign of work",
+            "node {name} holds the run up: it works all the time",
+        ],
+    ),
     ("net/start.rs", "{text}", &["is linked, the run has not begun: "]),
     ("net/assemble.rs", "{text}", &[" nodes are here, at least ", "the run goes on with "]),
     ("net/alone.rs", "{reason}; this node refuses node {} for {seconds} s", &["refuses node "]),
