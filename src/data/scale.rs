@@ -93,6 +93,15 @@ impl Moments {
         if count > 0.0 { libm::sqrt(self.squares[feature].value() / count) } else { 0.0 }
     }
 
+    /// How many times greater than [`Moments::size`] the numbers of a feature may be that are not
+    /// 0: the size divided by the mean, at most the root of the number of rows. A column of many
+    /// zeros and ones has the root of its number of rows for each one.
+    pub(crate) fn peak(&self, feature: usize, zeros: f64) -> f64 {
+        let count = self.count - zeros;
+        let mean = self.sums[feature].value().abs() / count;
+        (self.size(feature, zeros) / mean).clamp(1.0, libm::sqrt(count).max(1.0))
+    }
+
     /// The mean of a feature, and its variance: the mean squared distance from the mean, divided by
     /// the count, not by one less.
     pub(crate) fn spread(&self, feature: usize) -> (f64, f64) {

@@ -1,5 +1,8 @@
 //! Columns of single nodes whose values are far from those of the others: another unit, or a wrong
 //! cell. The sums that all nodes send before round 0 show them.
+//!
+//! Where most numbers of a column are 0, its size says how many are not. So a node may be as far
+//! from the others as that explains ([`Moments::peak`] of the smaller side).
 
 use super::opening::{Opening, Sums};
 use crate::{data::Moments, units::NodeId};
@@ -62,13 +65,17 @@ pub(super) fn far(openings: &[Opening], sums: &Sums) -> Vec<Far> {
     for feature in 0..if sums.moments { sums.inputs } else { 0 } {
         let gap = sums.gaps.iter().position(|(with, _)| *with == feature);
         let size = |one: &Opening| {
-            let missing = gap.map_or(0, |at| one.gaps[at].missing);
-            one.moments.as_ref().map(|moments| moments.size(feature, missing as f64))
+            let missing = gap.map_or(0, |at| one.gaps[at].missing) as f64;
+            let moments = one.moments.as_ref()?;
+            Some((moments.size(feature, missing), moments.peak(feature, missing)))
         };
         add_far(openings, &size, feature, &mut all);
     }
     for target in 0..sums.targets {
-        let size = |one: &Opening| one.targets.as_ref().map(|all| Moments::size(all, target, 0.0));
+        let size = |one: &Opening| {
+            let targets = one.targets.as_ref()?;
+            Some((targets.size(target, 0.0), targets.peak(target, 0.0)))
+        };
         add_far(openings, &size, sums.inputs + target, &mut all);
     }
     // Stable: columns that are as far stay in their order.
@@ -79,15 +86,17 @@ pub(super) fn far(openings: &[Opening], sums: &Sums) -> Vec<Far> {
 /// Adds the nodes that are far in one column, with their distance.
 fn add_far(
     openings: &[Opening],
-    size: &dyn Fn(&Opening) -> Option<f64>,
+    size: &dyn Fn(&Opening) -> Option<(f64, f64)>,
     column: usize,
     all: &mut Vec<(f64, Far)>,
 ) {
     // Nodes whose values are all 0 say nothing of the unit.
-    let sizes: Vec<(NodeId, f64)> = (openings.iter())
-        .filter_map(|one| Some((one.node, size(one)?)))
-        .filter(|(_, size)| *size > 0.0 && size.is_finite())
-        .collect();
+    let (sizes, peaks): (Vec<(NodeId, f64)>, Vec<f64>) = (openings.iter())
+        .filter_map(|one| {
+            let (size, peak) = size(one)?;
+            (size > 0.0 && size.is_finite()).then_some(((one.node, size), libm::log(peak)))
+        })
+        .unzip();
     if sizes.len() < 2 || 2 * sizes.len() < openings.len() {
         return;
     }
@@ -100,8 +109,10 @@ fn add_far(
         let distances = logs.iter().map(|log| (log - middle).abs()).collect();
         (middle, libm::log(FACTOR) + DISTANCES * median(distances))
     };
-    for ((node, size), log) in sizes.iter().zip(&logs) {
-        let distance = (log - middle).abs();
+    let usual_peak = median(peaks.clone());
+    for (((node, size), log), peak) in sizes.iter().zip(&logs).zip(&peaks) {
+        // The smaller side may have fewer numbers that are not 0.
+        let distance = if *log > middle { log - middle - usual_peak } else { middle - log - peak };
         if distance > most {
             let usual = libm::exp(middle);
             all.push((distance, Far { node: *node, column, size: *size, usual }));

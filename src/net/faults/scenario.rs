@@ -132,6 +132,7 @@ impl Scenario {
             "run.evaluate_every=30",
             "run.allow_unstable=true",
             "data.source=synthetic",
+            "run.connect_s=60",
             "data.rows=60",
             "data.features=12",
             "data.test_share=0",
