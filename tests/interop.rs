@@ -78,7 +78,9 @@ fn another_implementation_meets_a_node_that_then_runs() {
         assert!(found["ping"].is_number(), "{found}");
         let of_stream = |index: usize| &found["streams"][&streams[index]];
         assert!(of_stream(0)["error"].is_string(), "no such protocol: {found}");
-        assert_eq!(of_stream(1)["received"], 0, "the stream of another member: {found}");
+        // Closed at once, so that it depends on the moment whether writing to it fails.
+        let received = &of_stream(1)["received"];
+        assert!(received.is_null() || *received == 0, "the stream of another member: {found}");
     }
     for encryption in ["noise", "tls"] {
         let found = peer(&packages, &address, encryption, "-", &streams);

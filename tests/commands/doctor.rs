@@ -57,7 +57,7 @@ fn mistakes_in_files_are_found_without_a_network() {
             "this kernel has",
         ),
         (
-            "place",
+            "topology",
             |all| {
                 for name in ["london", "oslo"] {
                     let address = format!("\"{}\"", all.address(name));

@@ -345,18 +345,19 @@ fn a_node_that_sends_what_no_node_may_send_is_left_out_and_told_why() {
         "compressor.kind=identity",
         "data.standardize=false",
         "optimizer.step=0.01",
-        "robust.max_norm=1e4",
+        "robust.max_norm=50",
         "absence.wait_s=12",
     ];
     let ring = Ring::new(ROUNDS, 600.0, &sets);
-    ring.enlarge(2, 1e6);
+    // Its model is too long after a step, and its loss is not yet one that ends it.
+    ring.enlarge(2, 1e3);
     let mut nodes = NODES.map(|node| (node, ring.start(node)));
     until_says(&nodes[0].1, "the run goes on with 4 of 5 nodes, without 2");
     let liar = nodes[2].1.end_within(Duration::from_secs(60)).0;
     let said = nodes[2].1.errors();
     assert_eq!(liar, Some(4), "{said}");
     assert!(said.contains("refuses this node for"), "{said}");
-    assert!(said.contains("above robust.max_norm = 10000"), "{said}");
+    assert!(said.contains("above robust.max_norm = 50"), "{said}");
     let refused = [1, 3].map(|node| nodes[node].1.errors());
     assert!(refused.iter().any(|text| text.contains("this node refuses node 2 for 60 s")));
     let [a, b, _, d, e] = nodes;
@@ -378,7 +379,8 @@ fn a_node_that_diverges_is_left_out() {
         "model.kind=softmax",
     ];
     let ring = Ring::new(ROUNDS, 600.0, &sets);
-    ring.enlarge(2, 1e30);
+    // Its own loss is beyond the limit in round 1; that of its neighbours is not.
+    ring.enlarge(2, 1e6);
     let mut nodes = NODES.map(|node| (node, ring.start(node)));
     let code = nodes[2].1.end_within(Duration::from_secs(60)).0;
     let said = nodes[2].1.errors();

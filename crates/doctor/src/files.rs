@@ -41,11 +41,12 @@ pub fn examine(path: &Path, report: &mut Report) -> Option<Examined> {
         Ok(topology) => {
             let (nodes, links) = (topology.nodes(), topology.links());
             let text = format!("{}: {nodes} nodes, {links} links", topology.name());
-            note(match check_deployment(&topology) {
-                Ok(()) => Finding::ok("topology", text),
-                Err(error) => Finding::wrong("topology", &error.within(file.topology.display())),
+            let fault = check_deployment(&topology).err();
+            note(match fault.clone() {
+                None => Finding::ok("topology", text),
+                Some(error) => Finding::wrong("topology", &error.within(file.topology.display())),
             });
-            Some(topology)
+            Some((topology, fault))
         }
         Err(error) => {
             note(Finding::wrong("topology", &error));
@@ -55,13 +56,15 @@ pub fn examine(path: &Path, report: &mut Report) -> Option<Examined> {
     let experiment = Experiment::load(&file.experiment, &[])
         .map_err(|error| note(Finding::wrong("experiment", &error)))
         .ok();
-    let (key, topology, experiment) = (key?, topology?, experiment?);
+    let (key, (topology, fault), experiment) = (key?, topology?, experiment?);
     let place = Place::new(key, &file.listen, &topology);
     let place = match place.and_then(|place| place.with_upnp(file.upnp)) {
         Ok(place) => place.with_security(file.security),
         Err(error) => {
-            // The message says which of the two files is meant.
-            note(Finding::wrong("place", &error));
+            // The message says which of the two files is meant. The topology's faults are noted.
+            if fault.as_ref() != Some(&error) {
+                note(Finding::wrong("place", &error));
+            }
             return None;
         }
     };
