@@ -175,12 +175,13 @@ mod tests {
 
     #[test]
     fn a_node_that_sends_signs_of_work_only_is_awaited_for_a_bounded_time() {
-        let beats = |s: u64| (s % 5 == 0).then_some(false);
+        let beats = |s: u64| s.is_multiple_of(5).then_some(false);
         let (when, last) = over(&LIMITS, |_| false, |_| false, beats);
         assert_eq!((when, last), (Some(3660), Verdict::Waits));
         let (when, last) = over(&LIMITS, |_| true, |_| false, beats);
         assert_eq!((when, last), (Some(4260), Verdict::Lost));
-        let (when, _) = over(&LIMITS, |_| false, |_| false, |s| (s % 5 == 0).then_some(true));
+        let (when, _) =
+            over(&LIMITS, |_| false, |_| false, |s| s.is_multiple_of(5).then_some(true));
         assert_eq!(when, Some(660), "another node waits for a lost link");
     }
 

@@ -2,10 +2,10 @@
 //! cell. The sums that all nodes send before round 0 show them.
 //!
 //! Where most numbers of a column are 0, its size says how many are not. So a node may be as far
-//! from the others as that explains ([`Moments::peak`] of the smaller side).
+//! from the others as that explains ([`peak`](crate::data::Moments::peak) of the smaller side).
 
 use super::opening::{Opening, Sums};
-use crate::{data::Moments, units::NodeId};
+use crate::units::NodeId;
 
 /// The maximum number of columns that are named.
 pub(crate) const MOST_FAR: usize = 16;
