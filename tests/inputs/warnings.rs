@@ -6,7 +6,7 @@ use std::{
 };
 
 /// Warnings whose text is made elsewhere in their file: words of it, as they are in the code.
-const MADE: [(&str, &str, &[&str]); 6] = [
+const MADE: [(&str, &str, &[&str]); 7] = [
     (
         "run/row_constants.rs",
         "{warning}",
@@ -22,6 +22,7 @@ const MADE: [(&str, &str, &[&str]); 6] = [
             "node {name} holds the run up: it works all the time",
         ],
     ),
+    ("net/connection.rs", "{text}", &["two programs run with the key of node {name}"]),
     ("net/start.rs", "{text}", &["is linked, the run has not begun: "]),
     ("net/assemble.rs", "{text}", &[" nodes are here, at least ", "the run goes on with "]),
     ("net/alone.rs", "{reason}; this node refuses node {} for {seconds} s", &["refuses node "]),

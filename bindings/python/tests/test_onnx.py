@@ -60,7 +60,7 @@ def exported(folder: Path, *settings: str):
     ids=["one", "three"],
 )
 def test_classes_are_those_of_the_command(tmp_path: Path, model: list[str]) -> None:
-    names = ["high", "low", "none"]
+    names = ["high", "low", "zero"]
     wave = [math.sin(height / 13.0) + 20.0 * dose for height, dose in rows()]
     write(tmp_path, "state", [names[0 if w > 0.7 else 1 if w > 0 else 2] for w in wave])
     session, lines = exported(tmp_path, *model)
