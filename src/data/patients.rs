@@ -103,9 +103,7 @@ pub fn assert_described_alike(text: &describe::Description, typed: &describe::De
                 .expect("it has the columns of all")
         };
         let (a, b) = (find(&text.columns), find(&typed.columns));
-        assert_eq!((a.missing,
-        origin: None, a.guess(40).0), (b.missing,
-        origin: None, b.guess(40).0), "{name}");
+        assert_eq!((a.missing, a.guess(40).0), (b.missing, b.guess(40).0), "{name}");
     }
     assert_eq!(text.classes(), typed.classes());
 }
