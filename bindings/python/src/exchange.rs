@@ -108,8 +108,9 @@ pub fn evaluate(function: &Py<PyAny>, x: &[f32]) -> PyResult<Measures> {
 #[pymethods]
 impl Exchange {
     /// Starts a node from its file and waits until all nodes are linked. `tensors` are names,
-    /// shapes, and whether they are statistics, `initial` their numbers in this order, `agreed` further values that must be the
-    /// same at all nodes, `place` the run directory and whether to begin anew in it.
+    /// shapes, and whether they are statistics, `initial` their numbers in this order. `agreed` are
+    /// further values that must be the same at all nodes. `place` is the run directory, and whether
+    /// to start a new run in it.
     #[staticmethod]
     #[pyo3(signature = (file, tensors, initial, rows, *, agreed, place))]
     fn connect(
