@@ -19,7 +19,7 @@ use super::{
     grid::Grid,
     kept::Kept,
     optimum::Optima,
-    trace::{Status, Trace},
+    trace::{Status, Trace, Until},
     tune::{self, Tuned},
 };
 
@@ -45,7 +45,7 @@ pub struct Bench<'a> {
     pub seeds: Vec<u64>,
     /// The seeds of tuning, different from the others.
     pub tuning_seeds: Vec<u64>,
-    /// How many points of each grid run on the seeds of tuning after the first; without it all
+    /// The most points of each grid that run on the seeds of tuning after the first; without it all
     /// that are not hopeless.
     pub finalists: Option<NonZeroUsize>,
     /// The target to which tuning counts rounds or seconds; without it the final train loss
@@ -84,7 +84,8 @@ impl Bench<'_> {
             let mut sets =
                 tuned[index].as_ref().map_or_else(Vec::new, |tuned| tuned.chosen.clone());
             sets.push(format!("run.seed={seed}"));
-            let mut trace = self.trace(case, &sets, optima);
+            let until = Until { target: self.until.as_ref(), ..Until::LAST_ROUND };
+            let mut trace = self.trace(case, &sets, optima, until);
             trace.seed = seed;
             tally.report(self, &format!("{}, seed {seed}", case.name));
             trace
@@ -99,13 +100,19 @@ impl Bench<'_> {
     }
 
     /// One run of a case with these settings, or the one that is kept.
-    pub(super) fn trace(&self, case: &Case, sets: &[String], optima: Option<&Optima>) -> Trace {
-        let run = |experiment| Trace::of(experiment, optima, self.until.as_ref(), self.stop);
+    pub(super) fn trace(
+        &self,
+        case: &Case,
+        sets: &[String],
+        optima: Option<&Optima>,
+        until: Until<'_>,
+    ) -> Trace {
+        let run = |experiment, until: Until<'_>| Trace::of(experiment, optima, until, self.stop);
         match (self.kept.filter(|_| optima.is_none()), case.experiment(sets)) {
             (Some(kept), Ok(experiment)) => {
-                kept.or_run(&experiment, self.until.as_ref(), &|| run(Ok(experiment.clone())))
+                kept.or_run(&experiment, until, &|until| run(Ok(experiment.clone()), until))
             }
-            (_, experiment) => run(experiment),
+            (_, experiment) => run(experiment, until),
         }
     }
 }

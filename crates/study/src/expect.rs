@@ -272,7 +272,7 @@ impl Expectation {
             Status::Ok => status == "ok",
             Status::Diverged(_) => status == "diverged",
             Status::Refused(_) => status == "refused",
-            Status::Failed(_) | Status::Interrupted => false,
+            Status::Failed(_) | Status::GivenUp | Status::Interrupted => false,
         };
         let all = row.runs.iter().all(|run| is(&run.status));
         let verdict = if all { Verdict::Agrees } else { Verdict::Contradicted };

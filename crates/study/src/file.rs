@@ -108,7 +108,8 @@ pub struct Study {
     /// Accepts: `true` or `false`; `true` only with `rounds_to`. Default: `false`.
     #[serde(default)]
     pub tune_to_target: bool,
-    /// How many points of each grid, the best on the first seed of tuning, run on its other seeds.
+    /// The most points of each grid, the best on the first seed of tuning, that run on its other
+    /// seeds.
     ///
     /// Accepts: a whole number of 1 or more. Default: all within twice the best.
     pub finalists: Option<NonZeroUsize>,

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     figure::Target,
-    trace::{Status, Trace},
+    trace::{Status, Trace, Until},
 };
 
 /// The folder of kept runs.
@@ -49,21 +49,23 @@ impl Kept {
     }
 
     /// The run of an experiment: the kept one, or a new one, which is kept unless it was
-    /// interrupted. A run that cannot be written is only not kept.
+    /// interrupted. A run that was given up is taken if it would be given up now. A run that cannot
+    /// be written is only not kept.
     pub fn or_run(
         &self,
         experiment: &Experiment,
-        until: Option<&Target>,
-        run: &dyn Fn() -> Trace,
+        until: Until<'_>,
+        run: &dyn Fn(Until<'_>) -> Trace,
     ) -> Trace {
-        let of = identity(experiment, until);
+        let of = identity(experiment, until.target);
         let path = self.folder.join(format!("{:016x}.toml", short(&of)));
         if let Some(kept) = read(&path, &of)
-            && *self.trusted.get_or_init(|| same(&kept, &run()))
+            && *self.trusted.get_or_init(|| same(&kept, &run(until_again(&kept, until))))
+            && !(kept.status == Status::GivenUp && last_time(&kept) <= until.seconds)
         {
             return kept;
         }
-        let file = File { of, trace: run() };
+        let file = File { of, trace: run(until) };
         if file.trace.status != Status::Interrupted
             && let Ok(text) = toml::to_string(&file)
         {
@@ -71,6 +73,17 @@ impl Kept {
         }
         file.trace
     }
+}
+
+/// Where a repetition of a run has to end: one that was given up ends at its last point.
+fn until_again<'a>(kept: &Trace, until: Until<'a>) -> Until<'a> {
+    let before = kept.points.iter().rev().nth(1).map_or(0.0, |point| point.time_s);
+    let seconds = if kept.status == Status::GivenUp { before } else { f64::INFINITY };
+    Until { seconds, ..until }
+}
+
+fn last_time(trace: &Trace) -> f64 {
+    trace.points.last().map_or(0.0, |point| point.time_s)
 }
 
 /// Whether two runs have the same points and models.
@@ -127,11 +140,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let count = Cell::new(0);
         let get = |kept: &Kept, rounds: u64| {
-            let run = || {
+            let run = |_: Until<'_>| {
                 count.set(count.get() + 1);
-                Trace::of(Ok(experiment(rounds)), None, None, &|| false)
+                Trace::of(Ok(experiment(rounds)), None, Until::LAST_ROUND, &|| false)
             };
-            kept.or_run(&experiment(rounds), None, &run)
+            kept.or_run(&experiment(rounds), Until::LAST_ROUND, &run)
         };
         let kept = Kept::in_folder(folder.path()).unwrap();
         let first = [get(&kept, 2), get(&kept, 3)];
@@ -150,21 +163,22 @@ mod tests {
     fn runs_of_another_program_are_not_taken() {
         let folder = tempfile::tempdir().unwrap();
         let trace = |digest: &str| {
-            let mut trace = Trace::of(Ok(experiment(1)), None, None, &|| false);
+            let mut trace = Trace::of(Ok(experiment(1)), None, Until::LAST_ROUND, &|| false);
             trace.digest = digest.into();
             trace
         };
         let kept = Kept::in_folder(folder.path()).unwrap();
-        kept.or_run(&experiment(1), None, &|| trace("old"));
-        kept.or_run(&experiment(2), None, &|| trace("old"));
+        kept.or_run(&experiment(1), Until::LAST_ROUND, &|_| trace("old"));
+        kept.or_run(&experiment(2), Until::LAST_ROUND, &|_| trace("old"));
         let again = Kept::in_folder(folder.path()).unwrap();
         for rounds in [1, 2] {
-            let found = again.or_run(&experiment(rounds), None, &|| trace("new"));
+            let found = again.or_run(&experiment(rounds), Until::LAST_ROUND, &|_| trace("new"));
             assert_eq!(found.digest, "new", "{rounds} rounds");
         }
         // A target is part of what decides a run.
         let target = Target { metric: super::super::figure::Figure::TrainLoss, value: 0.1 };
-        let other = again.or_run(&experiment(1), Some(&target), &|| trace("other"));
+        let aimed = Until { target: Some(&target), ..Until::LAST_ROUND };
+        let other = again.or_run(&experiment(1), aimed, &|_| trace("other"));
         assert_eq!(other.digest, "other");
     }
 }

@@ -22,6 +22,20 @@ use gradvine::{
 /// its numbers are still finite.
 const DIVERGED_RATIO: f64 = 1000.0;
 
+/// Where a run may end before its last round.
+#[derive(Clone, Copy, Debug)]
+pub struct Until<'a> {
+    /// At the first evaluation that passes this.
+    pub target: Option<&'a Target>,
+    /// At the first evaluation after this many virtual seconds: the run is given up.
+    pub seconds: f64,
+}
+
+impl Until<'_> {
+    /// The end of the last round.
+    pub const LAST_ROUND: Until<'static> = Until { target: None, seconds: f64::INFINITY };
+}
+
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -35,6 +49,8 @@ pub enum Status {
     Refused(String),
     /// It could not go on, for this reason.
     Failed(String),
+    /// It had not reached its target when its virtual time had passed a bound.
+    GivenUp,
     /// The user stopped it.
     Interrupted,
 }
@@ -46,6 +62,7 @@ impl std::fmt::Display for Status {
             Status::Diverged(round) => write!(f, "diverged at round {round}"),
             Status::Refused(why) => write!(f, "refused: {why}"),
             Status::Failed(why) => write!(f, "failed: {why}"),
+            Status::GivenUp => f.write_str("given up"),
             Status::Interrupted => f.write_str("interrupted"),
         }
     }
@@ -110,12 +127,12 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Runs an experiment to its end, or until an evaluation passes `until`. With `optima` it
-    /// computes the least value of f, once for each set of rows.
+    /// Runs an experiment to its end, or to an earlier one. With `optima` it computes the least
+    /// value of f, once for each set of rows.
     pub fn of(
         experiment: Result<Experiment, ConfigError>,
         optima: Option<&Optima>,
-        until: Option<&Target>,
+        until: Until<'_>,
         stop: &dyn Fn() -> bool,
     ) -> Trace {
         let started = Instant::now();
@@ -131,17 +148,18 @@ impl Trace {
         trace.warnings.clone_from(&whole.design.rule.warnings);
         let points = RefCell::new(Vec::new());
         let nodes = whole.shards.len() as f64;
-        let there = Cell::new(false);
+        let (there, late) = (Cell::new(false), Cell::new(false));
         let see = |snapshot: &Snapshot| {
             let point = Point::of(snapshot, nodes);
             // The least value of f is not known yet: a target of f - f* is checked at the end only.
-            there.set(there.get() || until.is_some_and(|target| target.passed_by(&point)));
+            there.set(there.get() || until.target.is_some_and(|target| target.passed_by(&point)));
+            late.set(late.get() || (!there.get() && point.time_s > until.seconds));
             points.borrow_mut().push(point);
         };
         let result = {
             let mut watch = Watch::new(Arc::clone(&whole), |_| (), |_| ())
                 .seeing(see)
-                .stopping(|| there.get() || stop());
+                .stopping(|| there.get() || late.get() || stop());
             simulate(&whole, &mut watch)
         };
         trace.points.extend(start(&whole));
@@ -149,6 +167,7 @@ impl Trace {
         trace.setup_s = result.as_ref().map_or(0.0, |simulated| simulated.began.seconds());
         match result {
             Ok(_) if stop() => trace.status = Status::Interrupted,
+            Ok(_) if late.get() => trace.status = Status::GivenUp,
             Ok(simulated) => match Summary::of_run(
                 &whole.design,
                 &simulated.ended[0].records,

@@ -2,11 +2,16 @@
 //!
 //! Every point of a case's grids runs with the first seed of tuning; hopeless points, at more than
 //! twice the best's rounds, seconds or loss, stop there, the others run with the remaining seeds. A
-//! study may let only so many points go on instead, its finalists: then all cases have as many.
+//! study may let only so many of them go on, its finalists. Where seconds to a target are counted,
+//! a run is given up as soon as it is hopeless; this changes no choice, in any order of the runs.
 //! The best mean over these seeds wins. If the best of a line lies at the edge of its grid, one
 //! more point is tried beyond it, and so on, up to [`MOST_ADDED`] of them.
 
-use std::{collections::BTreeMap, num::NonZeroUsize};
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    sync::{Mutex, PoisonError},
+};
 
 use serde::Serialize;
 
@@ -16,7 +21,7 @@ use super::{
     figure::Figure,
     grid::{Grid, beyond, edge, product},
     optimum::Optima,
-    trace::Status,
+    trace::{Status, Until},
 };
 
 /// If no point ended well, grids of this key are widened to smaller values.
@@ -73,6 +78,8 @@ struct Point {
 struct Run {
     loss: Option<f64>,
     to_target: Option<f64>,
+    /// Whether its links take time, so that `to_target` is in seconds.
+    timed: bool,
     status: Status,
 }
 
@@ -83,6 +90,8 @@ struct Search<'a> {
     points: Vec<Point>,
     /// Values beyond the grids, by the choice of the keys that do not widen.
     added: BTreeMap<Vec<String>, Vec<String>>,
+    /// The least virtual seconds to the target of a run that has ended, with the first seed.
+    least: Mutex<f64>,
 }
 
 /// Tunes all cases; `None` for those without a grid.
@@ -136,7 +145,11 @@ fn run(
     let runs = in_parallel(&tasks, bench.jobs, |&(index, place, seed)| {
         let search = &searches[index];
         let sets = search.sets(&search.points[place].values);
-        let run = Run::of(bench, search.case, &sets, bench.tuning_seeds[seed], optima);
+        let seconds = if seed == 0 { HOPELESS * search.least() } else { f64::INFINITY };
+        let run = Run::of(bench, search.case, &sets, bench.tuning_seeds[seed], optima, seconds);
+        if seed == 0 && bench.until.is_some() {
+            search.ended(&run);
+        }
         count.report(bench, &format!("tuning {}: {}", search.case.name, sets.join(" ")));
         run
     });
@@ -152,6 +165,7 @@ impl Run {
         sets: &[String],
         seed: u64,
         optima: Option<&Optima>,
+        seconds: f64,
     ) -> Run {
         let mut all = vec![format!("run.seed={seed}")];
         if bench.goal.is_none() {
@@ -159,16 +173,17 @@ impl Run {
             all.push(format!("run.evaluate_every={}", u32::MAX));
         }
         all.extend_from_slice(sets);
-        let trace = bench.trace(case, &all, optima);
+        // Where runs end early, those of tuning end at the goal.
+        let target = bench.until.as_ref().map(|until| bench.goal.as_ref().unwrap_or(until));
+        let trace = bench.trace(case, &all, optima, Until { target, seconds });
+        let timed = trace.points.last().is_some_and(|point| point.time_s > 0.0);
         Run {
             loss: trace.last().map(|point| point.train_loss),
             // A run that diverges later has not reached it either.
             to_target: (bench.goal.as_ref().filter(|_| trace.status == Status::Ok)).and_then(
-                |goal| {
-                    let timed = trace.points.last().is_some_and(|point| point.time_s > 0.0);
-                    if timed { Figure::TimeTo } else { Figure::RoundsTo }.of(&trace, Some(goal))
-                },
+                |goal| if timed { Figure::TimeTo } else { Figure::RoundsTo }.of(&trace, Some(goal)),
             ),
+            timed,
             status: trace.status,
         }
     }
@@ -199,9 +214,18 @@ impl Point {
         }
     }
 
-    fn tried(&self, sets: Vec<String>) -> Tried {
+    fn tried(&self, sets: Vec<String>, best: (f64, f64)) -> Tried {
         let (to_target, loss) = self.score();
         let ended = self.runs.iter().map(|run| &run.status).find(|status| **status != Status::Ok);
+        // A run that reached the target too late would be given up in another order of the runs.
+        if best.0.is_finite()
+            && self.is_hopeless(best)
+            && self.runs.iter().any(|run| run.timed)
+            && ended.is_none_or(|status| *status == Status::GivenUp)
+        {
+            let status = Status::GivenUp;
+            return Tried { sets, loss: None, to_target: None, seeds: self.runs.len(), status };
+        }
         Tried {
             sets,
             loss: Some(loss).filter(|loss| loss.is_finite()),
@@ -221,7 +245,17 @@ impl<'a> Search<'a> {
         let grids: Vec<&Grid> = grids.iter().filter(|grid| grid.fits(case)).collect();
         let points =
             product(&grids).into_iter().map(|values| Point { values, runs: Vec::new() }).collect();
-        Search { case, grids, points, added: BTreeMap::new() }
+        Search { case, grids, points, added: BTreeMap::new(), least: Mutex::new(f64::INFINITY) }
+    }
+
+    fn least(&self) -> f64 {
+        *self.least.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lowers the bound after which runs are given up.
+    fn ended(&self, run: &Run) {
+        let mut least = self.least.lock().unwrap_or_else(PoisonError::into_inner);
+        *least = least.min(run.to_target.filter(|_| run.timed).unwrap_or(f64::INFINITY));
     }
 
     fn sets(&self, values: &[String]) -> Vec<String> {
@@ -234,17 +268,16 @@ impl<'a> Search<'a> {
         scores.min_by(ordered).unwrap_or((f64::INFINITY, f64::INFINITY))
     }
 
-    /// Which points run on further seeds: the finalists on the first seed, of equals the first, or
-    /// all that are not hopeless.
+    /// Which points run on further seeds: all that are not hopeless on the first, or the best of
+    /// them, of equals the first.
     fn going_on(&self, finalists: Option<NonZeroUsize>) -> Vec<bool> {
         let best = self.best_first();
         let Some(finalists) = finalists else {
             return self.points.iter().map(|point| !point.is_hopeless(best)).collect();
         };
-        let first = |point: &Point| point.runs.first().map(Run::score);
+        let score = |at: &usize| self.points[*at].runs[0].score();
         let mut order: Vec<usize> =
-            (0..self.points.len()).filter(|at| first(&self.points[*at]).is_some()).collect();
-        let score = |at: &usize| first(&self.points[*at]).expect("it has run");
+            (0..self.points.len()).filter(|at| !self.points[*at].is_hopeless(best)).collect();
         order.sort_by(|a, b| ordered(&score(a), &score(b)));
         order.truncate(finalists.get());
         (0..self.points.len()).map(|at| order.contains(&at)).collect()
@@ -356,7 +389,9 @@ impl<'a> Search<'a> {
             at_the_edge,
             added,
             seeds: seeds.to_vec(),
-            tried: self.points.iter().map(|point| point.tried(self.sets(&point.values))).collect(),
+            tried: (self.points.iter())
+                .map(|point| point.tried(self.sets(&point.values), self.best_first()))
+                .collect(),
         })
     }
 }
@@ -388,7 +423,7 @@ mod tests {
                     for seed in point_seeds.clone() {
                         let loss = loss(&point.values, seed);
                         let status = if loss.is_some() { Status::Ok } else { Status::Diverged(3) };
-                        point.runs.push(Run { loss, to_target: None, status });
+                        point.runs.push(Run { loss, to_target: None, timed: false, status });
                     }
                 }
             }
@@ -431,12 +466,38 @@ mod tests {
         let (case, grids) = (case(), [grid("optimizer.step=0.1,0.2,0.4,0.8")]);
         let mut found = Search::new(&case, &grids);
         assert_eq!(found.going_on(NonZeroUsize::new(2)), [false; 4], "none has run yet");
-        for (point, loss) in found.points.iter_mut().zip([Some(3.0), Some(1.0), None, Some(2.9)]) {
-            point.runs.push(Run { loss, to_target: None, status: Status::Ok });
+        for (point, loss) in found.points.iter_mut().zip([Some(1.9), Some(1.0), None, Some(2.9)]) {
+            point.runs.push(Run { loss, to_target: None, timed: false, status: Status::Ok });
         }
-        assert_eq!(found.going_on(None), [false, true, false, false], "within twice the best");
-        assert_eq!(found.going_on(NonZeroUsize::new(2)), [false, true, false, true]);
-        assert_eq!(found.going_on(NonZeroUsize::new(9)), [true; 4]);
+        assert_eq!(found.going_on(None), [true, true, false, false], "within twice the best");
+        assert_eq!(found.going_on(NonZeroUsize::new(1)), [false, true, false, false]);
+        assert_eq!(found.going_on(NonZeroUsize::new(9)), [true, true, false, false]);
+    }
+
+    #[test]
+    fn a_run_that_would_be_given_up_in_another_order_counts_as_given_up() {
+        let (case, grids) = (case(), [grid("optimizer.step=0.1,0.2,0.4,0.8")]);
+        let mut found = Search::new(&case, &grids);
+        let ends = [(Some(9.0), Status::Ok), (Some(2.0), Status::Ok), (None, Status::GivenUp)];
+        for (point, (to_target, status)) in found.points.iter_mut().zip(ends) {
+            let loss = to_target.map(|_| 1.0);
+            point.runs.push(Run { loss, to_target, timed: true, status });
+        }
+        found.points[3].runs.push(Run {
+            loss: None,
+            to_target: None,
+            timed: true,
+            status: Status::Diverged(3),
+        });
+        for run in found.points.iter().map(|point| &point.runs[0]) {
+            found.ended(run);
+        }
+        assert_eq!(found.least(), 2.0);
+        let tuned = found.choose(&[7]).unwrap();
+        assert_eq!(tuned.chosen, ["optimizer.step=0.2"]);
+        let ends: Vec<Status> = tuned.tried.into_iter().map(|tried| tried.status).collect();
+        let late = Status::GivenUp;
+        assert_eq!(ends, [late.clone(), Status::Ok, late, Status::Diverged(3)]);
     }
 
     #[test]
@@ -531,6 +592,7 @@ mod tests {
                 point.runs.push(Run {
                     loss: Some(loss),
                     to_target: Some(rounds),
+                    timed: false,
                     status: Status::Ok,
                 });
             }
