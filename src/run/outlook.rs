@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::design::Design;
 use crate::{
     config::ConfigError,
-    gossip::{plan, rule::RULES},
+    gossip::plan,
     links::{Conditions, LinkModel},
     mixing::Topology,
     predict::{Prediction, predict},
@@ -74,7 +74,7 @@ impl Outlook {
             rounds: gradients.div_ceil(u64::from(steps)),
             agreement,
             rho: rate.rho,
-            relaxation: relaxation(design),
+            relaxation: design.rule.relaxation.min(1.0),
             prediction: predict(
                 &*design.rule.plan,
                 design.topology.nodes(),
@@ -114,16 +114,6 @@ impl Outlook {
     pub fn cost_s(&self) -> f64 {
         self.run_s() / self.mixing()
     }
-}
-
-/// The factor by which a rule applies W, from the resolved experiment.
-fn relaxation(design: &Design) -> f64 {
-    let key = RULES.find(design.rule_name()).and_then(|entry| entry.relaxation);
-    let value = key.and_then(|key| design.experiment.rule.get(key));
-    let number = value.and_then(|value| {
-        value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
-    });
-    number.filter(|share| (0.0..=1.0).contains(share)).unwrap_or(1.0)
 }
 
 /// Describes a resolved table briefly: `min-max bits=4 bucket=512`.

@@ -226,6 +226,12 @@ impl Run {
     }
 
     /// The nominal delta of each compressor, sampled once.
+    /// The nominal delta of its compressor.
+    pub fn nominal(&self) -> f64 {
+        let table = toml::from_str(&self.compressor).unwrap();
+        self.nominal_delta(&*compress::build(&table).unwrap().compressor)
+    }
+
     fn nominal_delta(&self, compressor: &dyn Compressor) -> f64 {
         static KNOWN: Mutex<BTreeMap<(String, usize), f64>> = Mutex::new(BTreeMap::new());
         let key = (self.compressor.clone(), self.d);

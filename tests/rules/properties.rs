@@ -28,10 +28,12 @@ pub const ALL: &[(&str, &str)] = &[
     ("kind = 'gasloc'", IDENTITY),
     ("kind = 'compressed-gasloc'", FOUR_BITS),
     ("kind = 'qg-dsgdm'", IDENTITY),
+    ("kind = 'compressed-qg-dsgdm'", FOUR_BITS),
     ("kind = 'naive'", FOUR_BITS),
     ("kind = 'dcd'", FOUR_BITS),
     ("kind = 'deep-squeeze'", FOUR_BITS),
     ("kind = 'choco'", FOUR_BITS),
+    ("kind = 'choco'\ngamma = 'measured'", FOUR_BITS),
     ("kind = 'choco'\norder = 'iclr'", FOUR_BITS),
     ("kind = 'choco-edge'", FOUR_BITS),
     ("kind = 'ecd'", "kind = 'min-max'\nbits = 8"),
@@ -169,7 +171,9 @@ fn the_mean_moves_by_the_mean_gradient_alone_under_any_compressor() {
             "kind = 'choco'",
             "kind = 'choco'\norder = 'iclr'",
             "kind = 'choco-edge'",
+            "kind = 'choco'\ngamma = 'measured'",
             "kind = 'compressed-gasloc'",
+            "kind = 'compressed-gasloc'\ngossip_step = 'measured'",
         ] {
             let drift = drift(rule, compressor);
             assert!(drift < 2e-6, "{rule} with {compressor}: the mean drifted by {drift:e}");
@@ -348,6 +352,7 @@ fn a_copy_that_differs_from_its_owner_is_found() {
         "kind = 'choco-edge'",
         "kind = 'beer'",
         "kind = 'compressed-gasloc'",
+        "kind = 'compressed-qg-dsgdm'",
     ] {
         let run = Run::new("ring:8", rule, FOUR_BITS);
         assert!(run.ended().is_ok(), "{rule} keeps its copies");

@@ -34,7 +34,6 @@ pub(super) const ENTRY: Entry = Entry {
          second loop around the first; 1 where C is exact",
     )],
     compresses: true,
-    relaxation: Some("gamma"),
     needs_gradients: true,
     needs_step: true,
     prepare,
@@ -72,7 +71,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let topology = Arc::clone(setting.topology);
     let formats = vec![setting.compressed(), setting.compressed()];
     let plan = Gossip::of_steps(&topology, STEPS, formats);
-    Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
+    let rule = move |node, x: &[f32]| {
         let copies = Replicas::new(&topology, node, &vec![0.0; 2 * x.len()]);
         Beer {
             off_diagonal: gamma as f32 * copies.row.off_diagonal(),
@@ -81,7 +80,8 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             v: vec![0.0; x.len()],
             copies,
         }
-    }))
+    };
+    Ok(ENTRY.prepared(&params, plan, warnings, rule).relaxed_by(gamma))
 }
 
 struct Beer {

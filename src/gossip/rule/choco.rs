@@ -10,7 +10,10 @@
 //! the papers' three-vector form, which keeps the sum of the copies: single copies can be checked
 //! against their owners'.
 
-use super::prelude::*;
+use super::{
+    prelude::*,
+    public_copies::{GossipStep, Mixing, Movement},
+};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "choco",
@@ -33,7 +36,9 @@ pub(super) const ENTRY: Entry = Entry {
             "gamma",
             "gossip step; default F x nominal delta (top-k: half of that, at most F x 4.2 k / d), \
              F = min(0.7, 1 / (2 max_i sum_{j != i} |W_ij|)): half of the limit of stability; 1 \
-             where C is exact",
+             where C is exact; \"measured\": min(1, d / ((2 - d) max_i sum_{j != i} |W_ij|)) of an \
+             unbiased C, else F x d, with the contraction d of the node's own differences; of a \
+             link the lesser of its two ends (not with order iclr)",
         ),
         (
             "order",
@@ -42,7 +47,6 @@ pub(super) const ENTRY: Entry = Entry {
         ),
     ],
     compresses: true,
-    relaxation: Some("gamma"),
     prepare,
     ..Entry::BLANK
 };
@@ -59,76 +63,44 @@ enum Order {
 #[serde(deny_unknown_fields, default)]
 struct Params {
     #[serde(skip_serializing_if = "Option::is_none")]
-    gamma: Option<f64>,
+    gamma: Option<GossipStep>,
     order: Order,
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let mut params: Params = config::read("rule", table)?;
     let warnings = setting.require_contraction("choco")?;
-    let gamma = nine_digits(positive(
-        "rule.gamma",
-        params.gamma.unwrap_or_else(|| steps::of_copies(setting)),
-    )?);
-    params.gamma = Some(gamma);
-    let (topology, order) = (Arc::clone(setting.topology), params.order);
+    let default = || steps::of_copies(setting);
+    let mixing = Mixing::resolve("rule.gamma", params.gamma, default, 0.0, setting)?;
+    params.gamma = Some(mixing.step);
+    let (order, gamma) = (params.order, mixing.at_first);
     let plan = match order {
-        Order::Icml => Gossip::after_gradient(&topology, setting.compressed()),
-        Order::Iclr => Gossip::around_gradient(&topology, setting.compressed()),
+        Order::Icml => mixing.after_gradient(setting),
+        Order::Iclr if mixing.step == GossipStep::Measured => {
+            let problem = "with order = \"iclr\" the update takes the place of the difference that \
+                           would be measured: give a number, or order = \"icml\"";
+            return Err(ConfigError::new("rule.gamma", "\"measured\"", problem));
+        }
+        Order::Iclr => Gossip::around_gradient(setting.topology, setting.compressed()),
     };
-    Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
-        let copies = Replicas::new(&topology, node, &vec![0.0; x.len()]);
-        let weights = copies.row.weights.iter().map(|w| gamma as f32 * w).collect();
-        let off_diagonal = gamma as f32 * copies.row.off_diagonal();
-        Choco { order, weights, off_diagonal, copies }
-    }))
+    let rule = move |node, x: &[f32]| mixing.rule(node, x.len(), order);
+    Ok(ENTRY.prepared(&params, plan, warnings, rule).relaxed_by(gamma))
 }
 
-struct Choco {
-    order: Order,
-    /// gamma W_ij.
-    weights: Vec<f32>,
-    /// gamma (1 - W_ii).
-    off_diagonal: f32,
-    /// xh_i and xh_j.
-    copies: Replicas,
-}
-
-impl Party for Choco {
-    fn outgoing(&mut self, local: &mut Local, _: &At, out: &mut Writer<'_>) -> Encoded {
-        vector::difference(&local.x, &self.copies.own, &mut local.update);
-        out.vector(&local.update)
-    }
-
-    fn sent(&mut self, _: &mut Local, _: &At, _: Option<NodeId>, own: &Payload<'_>) {
-        own.add_into(1.0, &mut self.copies.own);
-    }
-
-    fn target<'a>(&'a mut self, _: &'a mut Local, _: &At, from: NodeId) -> Target<'a> {
-        Some((1.0, self.copies.of_mut(from)))
-    }
-
-    fn copies(&self) -> Option<&dyn Copies> {
-        Some(&self.copies)
-    }
-}
-
-impl Rule for Choco {
-    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
-        if self.order == Order::Icml {
+impl Movement for Order {
+    fn gradient(&mut self, local: &mut Local, _: f32) {
+        if *self == Order::Icml {
             vector::subtract(&local.update, &mut local.x);
         }
     }
 
-    fn land(&mut self, local: &mut Local, _: &At) {
-        let off_diagonal = self.off_diagonal;
-        if self.order == Order::Iclr {
+    fn arrived(&mut self, local: &mut Local) {
+        if *self == Order::Iclr {
             vector::subtract(&local.update, &mut local.x);
         }
-        self.copies.sum_into(&mut local.x, &self.weights, |x, own| x - off_diagonal * own);
     }
 
-    fn state(&mut self, visitor: &mut dyn Visitor) {
-        self.copies.state(visitor, "xh_i", "xh_j");
+    fn names(&self) -> [&'static str; 2] {
+        ["xh_i", "xh_j"]
     }
 }

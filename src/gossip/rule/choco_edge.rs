@@ -33,7 +33,6 @@ pub(super) const ENTRY: Entry = Entry {
          4.2 k / d), F = min(0.7, 1 / (2 max_i sum_{j != i} |W_ij|)); 1 where C is exact",
     )],
     compresses: true,
-    relaxation: Some("gamma"),
     prepare,
     ..Entry::BLANK
 };
@@ -55,11 +54,12 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     params.gamma = Some(gamma);
     let topology = Arc::clone(setting.topology);
     let plan = Gossip::after_gradient(&topology, setting.compressed()).one_for_each();
-    Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
+    let rule = move |node, x: &[f32]| {
         let row = Row::of(&topology, node);
         let copies = vec![vec![0.0; x.len()]; row.neighbours.len()];
         ChocoEdge { row, gamma: gamma as f32, own: copies.clone(), theirs: copies }
-    }))
+    };
+    Ok(ENTRY.prepared(&params, plan, warnings, rule).relaxed_by(gamma))
 }
 
 struct ChocoEdge {

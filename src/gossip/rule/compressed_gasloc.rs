@@ -18,7 +18,11 @@
 //! omega by default follows from W, the compressor and gamma (`steps`), and is tried by
 //! `tests/rules/gossip_alone.rs`. State: v, the own copy, one copy per neighbour.
 
-use super::{prelude::*, share};
+use super::{
+    prelude::*,
+    public_copies::{GossipStep, Mixing, Movement},
+    share,
+};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "compressed-gasloc",
@@ -41,11 +45,11 @@ pub(super) const ENTRY: Entry = Entry {
             "gossip_step",
             "omega; default (1 - gamma)^2 times the default of choco's gamma; of an unbiased C \
              min(1, delta / ((2 - delta) max_i sum_{j != i} |W_ij|)) (1 - gamma) / (1 - gamma \
-             delta^3), delta nominal; 1 where C is exact",
+             delta^3), delta nominal; 1 where C is exact; \"measured\": that of an unbiased C at the \
+             contraction of the node's own differences, else (1 - gamma)^2 F times it",
         ),
     ],
     compresses: true,
-    relaxation: Some("gossip_step"),
     prepare,
     ..Entry::BLANK
 };
@@ -56,7 +60,7 @@ struct Params {
     outer_step: f64,
     outer_momentum: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    gossip_step: Option<f64>,
+    gossip_step: Option<GossipStep>,
 }
 
 impl Default for Params {
@@ -69,72 +73,44 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let mut params: Params = config::read("rule", table)?;
     let warnings = setting.require_contraction(ENTRY.name)?;
     params.outer_step = nine_digits(positive("rule.outer_step", params.outer_step)?);
-    let momentum = share::below_one("rule.outer_momentum", params.outer_momentum)?;
-    let default = || steps::of_copies_with_momentum(setting, params.outer_momentum);
-    let omega = params.gossip_step.unwrap_or_else(default);
-    let omega = nine_digits(positive("rule.gossip_step", omega)?);
-    params.gossip_step = Some(omega);
-    let (step, omega) = (params.outer_step as f32, omega as f32);
-    let topology = Arc::clone(setting.topology);
-    let plan = Gossip::after_gradient(&topology, setting.compressed());
-    Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
-        let copies = Replicas::new(&topology, node, &vec![0.0; x.len()]);
-        let weights = copies.row.weights.iter().map(|w| omega * w).collect();
-        let off_diagonal = omega * copies.row.off_diagonal();
-        CompressedGasloc { step, momentum, weights, off_diagonal, v: x.to_vec(), copies }
-    }))
+    let outer = params.outer_momentum;
+    let momentum = share::below_one("rule.outer_momentum", outer)?;
+    let default = || steps::of_copies_with_momentum(setting, outer);
+    let mixing = Mixing::resolve("rule.gossip_step", params.gossip_step, default, outer, setting)?;
+    params.gossip_step = Some(mixing.step);
+    let (step, omega) = (params.outer_step as f32, mixing.at_first);
+    let plan = mixing.after_gradient(setting);
+    let rule =
+        move |node, x: &[f32]| mixing.rule(node, x.len(), Outer { step, momentum, v: x.to_vec() });
+    Ok(ENTRY.prepared(&params, plan, warnings, rule).relaxed_by(omega))
 }
 
-struct CompressedGasloc {
+struct Outer {
     step: f32,
     momentum: f32,
-    /// omega W_ij.
-    weights: Vec<f32>,
-    /// omega (1 - W_ii).
-    off_diagonal: f32,
     v: Vec<f32>,
-    /// vh_i and vh_j.
-    copies: Replicas,
 }
 
-impl Party for CompressedGasloc {
-    fn outgoing(&mut self, local: &mut Local, _: &At, out: &mut Writer<'_>) -> Encoded {
-        vector::difference(&local.x, &self.copies.own, &mut local.update);
-        out.vector(&local.update)
-    }
-
-    fn sent(&mut self, _: &mut Local, _: &At, _: Option<NodeId>, own: &Payload<'_>) {
-        own.add_into(1.0, &mut self.copies.own);
-    }
-
-    fn target<'a>(&'a mut self, _: &'a mut Local, _: &At, from: NodeId) -> Target<'a> {
-        Some((1.0, self.copies.of_mut(from)))
-    }
-
-    fn copies(&self) -> Option<&dyn Copies> {
-        Some(&self.copies)
-    }
-}
-
-impl Rule for CompressedGasloc {
-    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
+impl Movement for Outer {
+    fn gradient(&mut self, local: &mut Local, _: f32) {
         // The model is v' until the frames are there.
         let step = self.step;
         vector::update(&mut local.x, &local.update, |x, u| *x -= step * u);
     }
 
-    fn land(&mut self, local: &mut Local, _: &At) {
+    fn arrived(&mut self, local: &mut Local) {
         for (x, v) in local.x.iter_mut().zip(&mut self.v) {
             let next = *x;
             *x = next + self.momentum * (next - *v);
             *v = next;
         }
-        let off_diagonal = self.off_diagonal;
-        self.copies.sum_into(&mut local.x, &self.weights, |x, own| x - off_diagonal * own);
     }
 
     fn state(&mut self, visitor: &mut dyn Visitor) {
         visitor.vector("v", &mut self.v);
-        self.copies.state(visitor, "vh_i", "vh_j");
+    }
+
+    fn names(&self) -> [&'static str; 2] {
+        ["vh_i", "vh_j"]
     }
 }

@@ -58,6 +58,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         plan: Arc::new(plan.following(&schedule)),
         resolved: config::resolved("d-psgd", &params),
         warnings: Vec::new(),
+        relaxation: 1.0,
         spawn: Arc::new(move |node, x| {
             let rows = Rows::of(&schedule, node);
             match order {

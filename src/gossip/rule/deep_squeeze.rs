@@ -59,7 +59,6 @@ pub(super) const ENTRY: Entry = Entry {
     ],
     compresses: true,
     follows_schedules: true,
-    relaxation: Some("eta"),
     prepare,
     ..Entry::BLANK
 };
@@ -97,11 +96,12 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let schedule = Arc::clone(setting.schedule);
     let plan = Gossip::after_gradient(setting.topology, setting.compressed());
     let plan = plan.landing_late(delay).following(&schedule);
-    Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
+    let rule = move |node, x: &[f32]| {
         let zeros = vec![0.0; x.len()];
         let late = vec![zeros.clone(); if delay > 0 { delay as usize + 1 } else { 0 }];
         DeepSqueeze { rows: Rows::of(&schedule, node), eta: eta as f32, error: zeros, late }
-    }))
+    };
+    Ok(ENTRY.prepared(&params, plan, warnings, rule).relaxed_by(eta))
 }
 
 /// The eta below which disagreement decays on a static topology, if C loses nothing: 2 cos(t pi /

@@ -48,9 +48,10 @@ impl Prepared {
         };
         Ok(Prepared {
             plan: Arc::new(plan),
+            spawn: Arc::new(spawn),
             resolved: self.resolved,
             warnings: self.warnings,
-            spawn: Arc::new(spawn),
+            relaxation: self.relaxation,
         })
     }
 }

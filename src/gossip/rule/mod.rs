@@ -11,6 +11,7 @@ mod choco_edge;
 mod clipped_gossip;
 mod compressed_c_sgd;
 mod compressed_gasloc;
+mod compressed_qg_dsgdm;
 mod d2;
 mod d_psgd;
 mod dcd;
@@ -33,6 +34,7 @@ mod noloco;
 mod pairwise;
 mod power_gossip;
 mod prelude;
+mod public_copies;
 mod qg_dsgdm;
 mod replicas;
 mod sgp;
@@ -170,8 +172,6 @@ pub struct Entry {
     pub home: &'static str,
     /// Whether it runs on a schedule: it keeps no state of its neighbours between rounds.
     pub follows_schedules: bool,
-    /// The constant by which it relaxes W, if it mixes by I + gamma (W - I).
-    pub relaxation: Option<&'static str>,
     /// Whether it has its own momentum, in the constant `momentum`.
     pub own_momentum: bool,
     /// Whether its theory needs updates that are step sizes times gradients.
@@ -204,7 +204,6 @@ impl Entry {
         compresses: false,
         home: "path",
         follows_schedules: false,
-        relaxation: None,
         own_momentum: false,
         needs_gradients: false,
         needs_step: false,
@@ -226,6 +225,7 @@ impl Entry {
             plan: Arc::new(plan),
             resolved: config::resolved(self.name, constants),
             warnings,
+            relaxation: 1.0,
             spawn: Arc::new(move |node, x| Box::new(make(node, x))),
         }
     }
@@ -282,6 +282,7 @@ pub static RULES: Registry<Entry> = Registry::new(
         gasloc::ENTRY,
         compressed_gasloc::ENTRY,
         qg_dsgdm::ENTRY,
+        compressed_qg_dsgdm::ENTRY,
         sgp::ENTRY,
         clipped_gossip::ENTRY,
         trimmed_mean::ENTRY,
@@ -364,8 +365,17 @@ pub struct Prepared {
     pub resolved: toml::Table,
     /// Warnings about settings that are allowed but doubtful.
     pub warnings: Vec<String>,
+    /// gamma, if it mixes by I + gamma (W - I): what it is, or is at first. 1 for all others.
+    pub relaxation: f64,
     /// Makes one node's rule.
     pub spawn: Spawn,
+}
+
+impl Prepared {
+    /// The same rule, which mixes by I + gamma (W - I).
+    fn relaxed_by(self, gamma: f64) -> Prepared {
+        Prepared { relaxation: gamma, ..self }
+    }
 }
 
 impl std::fmt::Debug for Prepared {

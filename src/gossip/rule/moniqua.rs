@@ -46,7 +46,6 @@ pub(super) const ENTRY: Entry = Entry {
         ),
     ],
     compresses: false,
-    relaxation: Some("gamma"),
     prepare,
     ..Entry::BLANK
 };
@@ -76,15 +75,16 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let grid = Grid::new(params.theta, width);
     positive("rule.theta", f64::from(grid.inverse))?;
     let topology = Arc::clone(setting.topology);
-    let (gamma, noise) = (gamma as f32, Stream::new(setting.seed, Purpose::Rule));
+    let noise = Stream::new(setting.seed, Purpose::Rule);
     let format = Format::Codes { width, len: setting.parameters };
     let plan = Gossip::after_gradient(&topology, format);
-    Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, _| Moniqua {
+    let rule = move |node, _: &[f32]| Moniqua {
         row: Row::of(&topology, node),
-        gamma,
+        gamma: gamma as f32,
         grid,
         noise,
-    }))
+    };
+    Ok(ENTRY.prepared(&params, plan, Vec::new(), rule).relaxed_by(gamma))
 }
 
 /// The greatest gamma, up to 1, for which the rounding of one round leaves neighbours well within

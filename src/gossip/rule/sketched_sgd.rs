@@ -163,6 +163,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         plan: Arc::new(Series::new(parts.into())),
         resolved: config::resolved(ENTRY.name, &params),
         warnings,
+        relaxation: 1.0,
         spawn: Arc::new(move |node, x| Box::new(SketchedSgd::new(shared, node, x))),
     })
 }

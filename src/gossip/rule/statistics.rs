@@ -65,7 +65,7 @@ impl Prepared {
                 begun: false,
             })
         };
-        Prepared { plan, resolved: self.resolved, warnings, spawn: Arc::new(spawn) }
+        Prepared { plan, warnings, spawn: Arc::new(spawn), ..self }
     }
 }
 

@@ -63,16 +63,29 @@ pub(super) fn of_copies(setting: &Setting<'_>) -> f64 {
 
 /// omega of gossip on copies of models that have a momentum; 1 where C is exact.
 pub(super) fn of_copies_with_momentum(setting: &Setting<'_>, momentum: f64) -> f64 {
-    let (delta, away) = (delta(setting, TOP_K), furthest(setting));
-    if setting.nominal_delta >= 1.0 {
-        return 1.0;
-    }
+    at_contraction(setting, momentum)(delta(setting, TOP_K))
+}
+
+/// The gossip step on copies of models with a momentum, from 0 on, for any delta; 1 where C is
+/// exact.
+pub(super) fn at_contraction(
+    setting: &Setting<'_>,
+    momentum: f64,
+) -> impl Fn(f64) -> f64 + Send + Sync + 'static {
+    let (factor, away) = (factor(setting), furthest(setting));
     let biased = matches!(setting.compressor.class(setting.parameters), Class::Contraction { .. });
-    if biased || away == 0.0 {
-        return (1.0 - momentum).powi(2) * of_copies(setting);
+    let exact = setting.nominal_delta >= 1.0;
+    move |delta| {
+        if exact {
+            return 1.0;
+        }
+        let delta = if delta > 0.0 { delta.min(1.0) } else { NO_CONTRACTION };
+        if biased || away == 0.0 {
+            return (1.0 - momentum).powi(2) * (factor * delta);
+        }
+        let half = (delta / ((2.0 - delta) * away)).min(1.0);
+        half * (1.0 - momentum) / (1.0 - momentum * delta.powi(3))
     }
-    let half = (delta / ((2.0 - delta) * away)).min(1.0);
-    half * (1.0 - momentum) / (1.0 - momentum * delta.powi(3))
 }
 
 /// eta of DeepSqueeze: half of the same, because its noise does not vanish; 1 where C is exact.
