@@ -7,23 +7,13 @@
 
 use std::{
     collections::BTreeSet,
-    io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
 };
 
-use libp2p::{
-    Multiaddr, PeerId, Transport, TransportError,
-    core::{
-        muxing::StreamMuxerBox,
-        transport::{DialOpts, ListenerId, TransportEvent},
-    },
-    multiaddr::Protocol,
-};
+use libp2p::{Multiaddr, multiaddr::Protocol};
 
-use super::{reach::Endpoint, reservations::is_relayed, transport::Connections};
+use super::{reach::Endpoint, reservations::is_relayed};
 
 /// The host, the port, and whether it is one of QUIC. Of a relayed address it is the relay's.
 type Target = (String, u16, bool);
@@ -47,11 +37,6 @@ impl Dialled {
         }
         let ip = Endpoint::of(address).and_then(|endpoint| endpoint.host);
         !is_relayed(address) && ip.is_some_and(is_public)
-    }
-
-    /// The transport, which dials no other addresses.
-    pub fn guard(&self, inner: Connections) -> Connections {
-        Guarded { inner, dialled: self.clone() }.boxed()
     }
 }
 
@@ -102,50 +87,6 @@ fn is_public_v6(ip: Ipv6Addr) -> bool {
     let [first, second, ..] = ip.segments();
     let is_special = first == 0x2001 && (second < 0x200 || second == 0xdb8);
     (0x2000..0x4000).contains(&first) && first != 0x2002 && !is_special
-}
-
-/// A transport that dials what is allowed.
-struct Guarded {
-    inner: Connections,
-    dialled: Dialled,
-}
-
-impl Transport for Guarded {
-    type Output = (PeerId, StreamMuxerBox);
-    type Error = io::Error;
-    type ListenerUpgrade = <Connections as Transport>::ListenerUpgrade;
-    type Dial = <Connections as Transport>::Dial;
-
-    fn listen_on(
-        &mut self,
-        id: ListenerId,
-        address: Multiaddr,
-    ) -> Result<(), TransportError<io::Error>> {
-        self.inner.listen_on(id, address)
-    }
-
-    fn remove_listener(&mut self, id: ListenerId) -> bool {
-        self.inner.remove_listener(id)
-    }
-
-    fn dial(
-        &mut self,
-        address: Multiaddr,
-        options: DialOpts,
-    ) -> Result<Self::Dial, TransportError<io::Error>> {
-        if self.dialled.allows(&address) {
-            return self.inner.dial(address, options);
-        }
-        let text = "a private address, which is dialled only if the topology lists it";
-        Err(TransportError::Other(io::Error::new(io::ErrorKind::PermissionDenied, text)))
-    }
-
-    fn poll(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<TransportEvent<Self::ListenerUpgrade, io::Error>> {
-        Pin::new(&mut self.inner).poll(context)
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Who may begin a handshake: limits on connections that have not said who they are.
 //!
-//! An accepted connection costs a slot until its handshake is over, and a handshake costs a
-//! millisecond of a processor. Nothing but the handshake shows whether a neighbour is at the other
+//! A connection that has spoken costs a slot until its handshake is over, and a handshake costs a
+//! millisecond of a processor; one over TCP that is silent stays in the [lobby](super::lobby). Nothing but the handshake shows whether a neighbour is at the other
 //! end: strangers may come from a neighbour's own address, as behind one NAT. So places are not
 //! given to those who come first:
 //!
@@ -16,23 +16,15 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
-    future::Future,
-    io,
     net::{IpAddr, Ipv6Addr},
-    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
     time::{Duration, Instant},
 };
 
-use futures::FutureExt;
 use libp2p::{
-    Multiaddr, PeerId, Transport, TransportError,
-    core::{
-        Endpoint,
-        muxing::StreamMuxerBox,
-        transport::{DialOpts, ListenerId, PortUse, TransportEvent},
-    },
+    Multiaddr, PeerId,
+    core::{Endpoint, transport::PortUse},
     multiaddr::Protocol,
     swarm::{
         ConnectionDenied, ConnectionId, FromSwarm, NetworkBehaviour, THandler, THandlerInEvent,
@@ -41,9 +33,10 @@ use libp2p::{
 };
 use tokio::sync::oneshot;
 
-use super::{session::random, transport::Connections};
+use super::session::random;
 
-/// Open handshakes of known sources, and of all others, besides two per neighbour.
+/// Open handshakes of known sources, and of all others, besides two per neighbour. As many
+/// connections may wait in the lobby.
 const SLOTS: usize = 128;
 
 /// The time over which new connections of a source are counted.
@@ -55,7 +48,21 @@ const OF_SOURCE: usize = 300;
 const OF_CLASS: usize = 400;
 
 /// Connections that are refused before other tasks have their turn.
-const AT_ONCE: usize = 64;
+pub(super) const AT_ONCE: usize = 64;
+
+/// Where a connection comes from; `None` if its address has no IP address.
+pub(super) type Source = Option<IpAddr>;
+
+/// A place for a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// There is a free one.
+    Free,
+    /// It takes that of the connection with this index.
+    Of(usize),
+    /// It gets none.
+    None,
+}
 
 /// Refuses connections before their handshake. Clones share it.
 #[derive(Clone)]
@@ -74,20 +81,25 @@ impl Gate {
         self
     }
 
-    /// The transport, whose incoming connections this gate admits or refuses.
-    pub fn guard(&self, inner: Connections) -> Connections {
-        Guarded { inner, gate: self.clone() }.boxed()
-    }
-
     fn lock(&self) -> MutexGuard<'_, Slots> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn admit(&self, from: &Multiaddr) -> Option<Slot> {
-        let draw = &mut |count: usize| (random() % count as u64) as usize;
-        let (id, displaced) = self.lock().admit(source(from), Instant::now(), draw)?;
+    /// Gives a connection from this address a slot; `None` if it is refused.
+    pub fn admit(&self, from: &Multiaddr) -> Option<Slot> {
+        let (id, displaced) = self.lock().admit(source(from), Instant::now(), &mut draw)?;
         Some(Slot { id, displaced, gate: self.clone() })
     }
+
+    /// A place for a connection from `new` beside those from these sources.
+    pub fn room(&self, taken: impl Iterator<Item = Source> + Clone, new: Source) -> Room {
+        self.lock().room(taken, new, &mut draw)
+    }
+}
+
+/// A random number below this one.
+fn draw(count: usize) -> usize {
+    (random() % count as u64) as usize
 }
 
 /// Open handshakes, and how many connections have come.
@@ -106,7 +118,7 @@ struct Slots {
 
 /// A handshake. It ends when this is dropped.
 struct Open {
-    source: Option<IpAddr>,
+    source: Source,
     _displaces: oneshot::Sender<Infallible>,
 }
 
@@ -127,21 +139,44 @@ impl Slots {
         self.most_known += self.known.len();
     }
 
-    fn learn(&mut self, source: Option<IpAddr>) {
+    fn learn(&mut self, source: Source) {
         if self.known.len() < self.most_known {
             self.known.extend(source);
         }
     }
 
-    fn is_known(&self, source: Option<IpAddr>) -> bool {
+    fn is_known(&self, source: Source) -> bool {
         source.is_some_and(|ip| self.known.contains(&ip))
+    }
+
+    /// A place beside those that are taken. If there is none, lots are drawn among the sources of
+    /// this class that have the most.
+    fn room(
+        &self,
+        taken: impl Iterator<Item = Source> + Clone,
+        new: Source,
+        draw: &mut dyn FnMut(usize) -> usize,
+    ) -> Room {
+        let is_known = self.is_known(new);
+        let taken = taken.enumerate().filter(|(_, source)| self.is_known(*source) == is_known);
+        let mut counts: BTreeMap<Source, usize> = BTreeMap::from([(new, 1)]);
+        taken.clone().for_each(|(_, source)| *counts.entry(source).or_default() += 1);
+        if counts.values().sum::<usize>() <= self.most_open {
+            return Room::Free;
+        }
+        let most = counts.values().copied().max();
+        let is_heavy = |source: Source| counts.get(&source).copied() == most;
+        let heavy = taken.filter(|(_, source)| is_heavy(*source)).map(|(at, _)| Room::Of(at));
+        // There is a lot, as some source has the most.
+        let lots: Vec<Room> = heavy.chain(is_heavy(new).then_some(Room::None)).collect();
+        lots[draw(lots.len())]
     }
 
     /// Gives a connection a slot: its number, and what ends when it is displaced. `draw` returns a
     /// random number below the one that it is given.
     fn admit(
         &mut self,
-        source: Option<IpAddr>,
+        source: Source,
         now: Instant,
         draw: &mut dyn FnMut(usize) -> usize,
     ) -> Option<(u64, oneshot::Receiver<Infallible>)> {
@@ -149,19 +184,13 @@ impl Slots {
         if !self.arrivals.admit(source, is_known, now, draw) {
             return None;
         }
-        let mut counts: BTreeMap<Option<IpAddr>, usize> = BTreeMap::from([(source, 1)]);
-        let of_class = |open: &&Open| self.is_known(open.source) == is_known;
-        for open in self.open.values().filter(of_class) {
-            *counts.entry(open.source).or_default() += 1;
-        }
-        if counts.values().sum::<usize>() > self.most_open {
-            let most = counts.values().copied().max();
-            let is_heavy = |source: Option<IpAddr>| counts.get(&source).copied() == most;
-            let open = self.open.iter().filter(|(_, open)| of_class(open) && is_heavy(open.source));
-            let own = is_heavy(source).then_some(None);
-            let lots: Vec<Option<u64>> = open.map(|(id, _)| Some(*id)).chain(own).collect();
-            // `None` is the new one. There is a lot, as some source has the most.
-            self.open.remove(&lots[draw(lots.len())]?);
+        match self.room(self.open.values().map(|open| open.source), source, draw) {
+            Room::Free => {}
+            Room::Of(index) => {
+                let id = self.open.keys().nth(index).copied();
+                id.and_then(|id| self.open.remove(&id));
+            }
+            Room::None => return None,
         }
         let (displaces, displaced) = oneshot::channel();
         let id = self.next;
@@ -176,7 +205,7 @@ impl Slots {
 struct Arrivals {
     begun: Option<Instant>,
     /// By source, and of these those that its own share lets begin: by class.
-    sources: [BTreeMap<Option<IpAddr>, usize>; 2],
+    sources: [BTreeMap<Source, usize>; 2],
     classes: [[usize; 2]; 2],
 }
 
@@ -184,7 +213,7 @@ impl Arrivals {
     /// Counts a connection, and draws whether it may begin.
     fn admit(
         &mut self,
-        source: Option<IpAddr>,
+        source: Source,
         is_known: bool,
         now: Instant,
         draw: &mut dyn FnMut(usize) -> usize,
@@ -214,8 +243,8 @@ impl Arrivals {
     }
 }
 
-/// The source of a connection; `None` if the address has no IP address.
-fn source(address: &Multiaddr) -> Option<IpAddr> {
+/// The source of a connection.
+pub(super) fn source(address: &Multiaddr) -> Source {
     address.iter().find_map(|part| match part {
         Protocol::Ip4(ip) => Some(IpAddr::V4(ip)),
         Protocol::Ip6(ip) => Some(match ip.to_ipv4_mapped() {
@@ -228,90 +257,16 @@ fn source(address: &Multiaddr) -> Option<IpAddr> {
 }
 
 /// The place of a handshake, until it is over.
-struct Slot {
+pub(super) struct Slot {
     id: u64,
-    displaced: oneshot::Receiver<Infallible>,
+    /// Ends when another handshake has the place.
+    pub displaced: oneshot::Receiver<Infallible>,
     gate: Gate,
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         self.gate.lock().open.remove(&self.id);
-    }
-}
-
-/// A handshake that may be displaced.
-pub(super) struct Admitted {
-    handshake: <Connections as Transport>::ListenerUpgrade,
-    slot: Option<Slot>,
-}
-
-impl Future for Admitted {
-    type Output = io::Result<(PeerId, StreamMuxerBox)>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(slot) = &mut self.slot
-            && slot.displaced.poll_unpin(context).is_ready()
-        {
-            let text = "too many open handshakes: another one has the place of this one";
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, text)));
-        }
-        self.handshake.poll_unpin(context)
-    }
-}
-
-/// A transport with a gate.
-struct Guarded {
-    inner: Connections,
-    gate: Gate,
-}
-
-impl Transport for Guarded {
-    type Output = (PeerId, StreamMuxerBox);
-    type Error = io::Error;
-    type ListenerUpgrade = Admitted;
-    type Dial = <Connections as Transport>::Dial;
-
-    fn listen_on(
-        &mut self,
-        id: ListenerId,
-        address: Multiaddr,
-    ) -> Result<(), TransportError<io::Error>> {
-        self.inner.listen_on(id, address)
-    }
-
-    fn remove_listener(&mut self, id: ListenerId) -> bool {
-        self.inner.remove_listener(id)
-    }
-
-    fn dial(
-        &mut self,
-        address: Multiaddr,
-        options: DialOpts,
-    ) -> Result<Self::Dial, TransportError<io::Error>> {
-        self.inner.dial(address, options)
-    }
-
-    fn poll(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<TransportEvent<Admitted, io::Error>> {
-        for _ in 0..AT_ONCE {
-            let event = std::task::ready!(Pin::new(&mut self.inner).poll(context));
-            let slot = match &event {
-                TransportEvent::Incoming { send_back_addr, .. } => {
-                    match self.gate.admit(send_back_addr) {
-                        Some(slot) => Some(slot),
-                        // Its socket is closed with the event.
-                        None => continue,
-                    }
-                }
-                _ => None,
-            };
-            return Poll::Ready(event.map_upgrade(|handshake| Admitted { handshake, slot }));
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
     }
 }
 
@@ -365,7 +320,7 @@ impl NetworkBehaviour for Gate {
 mod tests {
     use super::*;
 
-    fn ip(text: &str) -> Option<IpAddr> {
+    fn ip(text: &str) -> Source {
         Some(text.parse().unwrap())
     }
 
@@ -454,6 +409,43 @@ mod tests {
         // 1000 0.3 0.6.
         assert!((120..250).contains(&second), "{second} of 1000");
         assert_eq!(admitted(9, [10, 0, 0, 9], 100), 100);
+    }
+
+    /// In how many of 20 tries a neighbour begins its handshake, while a stranger at its address
+    /// makes 10,000 connections a second that say nothing. Its first bytes come when 20 more of
+    /// these have come.
+    fn begins(has_lobby: bool) -> usize {
+        let source = ip("127.0.0.1");
+        let one = |seed: u64| {
+            let (mut slots, mut draw, start) = (Slots::new(2), lots(seed), Instant::now());
+            let (neighbour, mut lobby) = (u64::MAX, Vec::new());
+            for count in 0..3_000 {
+                let new = if count == 2_979 { neighbour } else { count };
+                let now = start + Duration::from_micros(100 * count);
+                if !has_lobby {
+                    let is_admitted = slots.admit(source, now, &mut draw).is_some();
+                    lobby.extend(is_admitted.then_some(new));
+                    continue;
+                }
+                match slots.room(lobby.iter().map(|_| source), source, &mut draw) {
+                    Room::Free => lobby.push(new),
+                    Room::Of(index) => lobby[index] = new,
+                    Room::None => {}
+                }
+                assert!(lobby.len() <= 2 * 2 + SLOTS);
+            }
+            let now = start + Duration::from_millis(300);
+            let is_there = lobby.contains(&neighbour);
+            is_there && (!has_lobby || slots.admit(source, now, &mut draw).is_some())
+        };
+        (0..20).filter(|seed| one(*seed)).count()
+    }
+
+    #[test]
+    fn connections_that_say_nothing_take_no_part_in_the_draw_of_those_that_begin() {
+        let (with, without) = (begins(true), begins(false));
+        assert!(with > 12, "{with} of 20");
+        assert!(without < 6, "{without} of 20: the lobby would be of no use");
     }
 
     #[test]

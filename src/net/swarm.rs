@@ -30,6 +30,7 @@ use super::{
     dial::{Dial, FILES, Reached, dial_trouble, io_kind, is_out_of_files, lacks_files, root},
     dialled::Dialled,
     gate::Gate,
+    guard::guarded,
     handshake::version_of,
     hello::printable,
     host::Neighbour,
@@ -97,10 +98,10 @@ pub(super) fn swarm(
     let encryption = Encryption::new(key, security, ciphers.clone()).map_err(|error| {
         ConfigError::at("network", format!("encryption cannot be set up: {error}"))
     })?;
-    let (transport, relay) = transport::with_relays(key, encryption);
     let gate = Gate::new(neighbours.len()).expecting(sources.iter());
+    let (transport, relay) = transport::with_relays(key, encryption, &gate);
     dialled.list(sources.iter());
-    let transport = gate.guard(dialled.guard(transport));
+    let transport = guarded(transport, gate.clone(), dialled.clone());
     let behaviour = Behaviour {
         gate,
         allowed,

@@ -35,7 +35,11 @@ use libp2p::{
 };
 use tokio::sync::oneshot;
 
-use super::security::{Encryption, EncryptionError};
+use super::{
+    gate::Gate,
+    lobby::Lobby,
+    security::{Encryption, EncryptionError},
+};
 use crate::threads;
 
 /// How long a connection may take, from the lookup of its name to its last handshake.
@@ -51,9 +55,15 @@ const STREAMS: usize = 64;
 /// Authenticated connections with many streams.
 pub(super) type Connections = Boxed<(PeerId, StreamMuxerBox)>;
 
-/// TCP and QUIC. A connection of TCP has at most so many streams.
-pub(super) fn direct(key: &Keypair, encryption: Encryption, streams: usize) -> Connections {
+/// TCP and QUIC. A connection of TCP has at most so many streams, and waits in the gate's lobby.
+pub(super) fn direct(
+    key: &Keypair,
+    encryption: Encryption,
+    streams: usize,
+    gate: &Gate,
+) -> Connections {
     let tcp = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true));
+    let tcp = Lobby::new(tcp, gate.clone());
     let quic = quic::tokio::Transport::new(quic::Config::new(key))
         .map(|(peer, connection), _| (peer, StreamMuxerBox::new(connection)))
         .map_err(of_quic);
@@ -66,11 +76,12 @@ pub(super) fn direct(key: &Keypair, encryption: Encryption, streams: usize) -> C
 pub(super) fn with_relays(
     key: &Keypair,
     encryption: Encryption,
+    gate: &Gate,
 ) -> (Connections, relay::client::Behaviour) {
     let (relayed, behaviour) = relay::client::new(key.public().to_peer_id());
     // An address at a relay is one of TCP or QUIC with more behind it, so relays come first.
     let all = encrypted(relayed, encryption.clone(), STREAMS, io::Error::other)
-        .or_transport(direct(key, encryption, STREAMS))
+        .or_transport(direct(key, encryption, STREAMS, gate))
         .map(|either, _| either.into_inner())
         .map_err(|either| either.into_inner());
     (limited(all), behaviour)

@@ -318,6 +318,36 @@ fn idle_connections_of_a_stranger_keep_no_neighbour_out() {
     });
 }
 
+/// Connections from the same address that close without a word count for nothing: those that speak
+/// shake hands. A key that no topology names is refused after that.
+#[test]
+fn connections_that_say_nothing_hold_up_none_that_speak() {
+    let runtime = runtime();
+    runtime.block_on(async {
+        let other = Keypair::generate_ed25519().public().to_peer_id();
+        let key = Keypair::generate_ed25519();
+        let end = End::start(&key, 0, other, card("0.1"), Deadlines::default()).await;
+        let target = gradvine::net::socket_address(end.address()).unwrap();
+        let flood = move || (0..3000).for_each(|_| drop(std::net::TcpStream::connect(target)));
+        tokio::task::spawn_blocking(flood).await.unwrap();
+        for number in 0..10 {
+            let mut swarm = raw(&Keypair::generate_ed25519());
+            swarm.dial(end.address().clone()).unwrap();
+            let met = async {
+                loop {
+                    match swarm.select_next_some().await {
+                        SwarmEvent::ConnectionEstablished { .. } => return true,
+                        SwarmEvent::OutgoingConnectionError { .. } => return false,
+                        _ => {}
+                    }
+                }
+            };
+            let met = tokio::time::timeout(SOON, met).await.expect("it is answered");
+            assert!(met, "stranger {number} was closed before its handshake");
+        }
+    });
+}
+
 /// A libp2p peer without any protocol of gradvine.
 fn raw(key: &Keypair) -> Swarm<libp2p_stream::Behaviour> {
     SwarmBuilder::with_existing_identity(key.clone())

@@ -31,7 +31,9 @@ use self::{
 };
 use super::{
     dial::{address, peer_of},
+    dialled::Dialled,
     gate::Gate,
+    guard::guarded,
     identity,
     refusals::Refusals,
     runtime,
@@ -187,11 +189,12 @@ impl Relay {
             .map_err(|error| wrong(&error))?;
         let limits = Limits::new(file.link_mbps * MEGABIT, file.total_mbps * MEGABIT);
         let limit = move |connection| StreamMuxerBox::new(Limited::new(connection, limits.clone()));
-        let transport = transport::direct(&key, encryption, STREAMS);
+        let gate = Gate::new(names.len());
+        let transport = transport::direct(&key, encryption, STREAMS, &gate);
         let transport = Transport::map(transport, move |(peer, all), _| (peer, limit(all))).boxed();
         let own = key.public().to_peer_id();
-        let gate = Gate::new(names.len());
-        let transport = gate.guard(transport);
+        // A relay dials nobody.
+        let transport = guarded(transport, gate.clone(), Dialled::default());
         let behaviour = behaviour(own, key.public(), &names, file.links, gate);
         let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(IDLE);
         let mut swarm = Swarm::new(transport, behaviour, own, config);
