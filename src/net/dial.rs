@@ -184,8 +184,12 @@ impl Dial {
         !self.least.is_zero()
     }
 
-    /// Moves to the next address; after the last one it pauses.
-    pub fn failed(&mut self) {
+    /// Moves to the next address; after the last one it pauses. If the other end has closed the
+    /// connection (`closed`), it draws lots perhaps: then this end tries about once a second.
+    pub fn failed(&mut self, closed: bool) {
+        if closed {
+            self.turns = self.turns.min(2);
+        }
         self.next += 1;
         if self.next < self.addresses.len() {
             self.under_way = None;
@@ -331,14 +335,23 @@ pub(super) fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
     kinds.filter(|kind| *kind != io::ErrorKind::Other).last()
 }
 
+/// Whether a dial failed with such an error of the transport.
+fn has(error: &DialError, is_such: impl Fn(&io::Error) -> bool) -> bool {
+    let DialError::Transport(errors) = error else { return false };
+    errors.iter().any(|(_, error)| match error {
+        TransportError::Other(error) => is_such(error),
+        TransportError::MultiaddrNotSupported(_) => false,
+    })
+}
+
 /// Whether a dial failed for lack of file descriptors.
 pub(super) fn lacks_files(error: &DialError) -> bool {
-    let DialError::Transport(errors) = error else { return false };
-    let other = |(_, error): &(Multiaddr, TransportError<io::Error>)| match error {
-        TransportError::Other(error) => is_out_of_files(error),
-        TransportError::MultiaddrNotSupported(_) => false,
-    };
-    errors.iter().any(other)
+    has(error, |error| is_out_of_files(error))
+}
+
+/// Whether the other end closed the connection before the handshake was over.
+pub(super) fn is_closed(error: &DialError) -> bool {
+    has(error, |error| io_kind(error).is_some_and(|kind| CLOSES.contains(&kind)))
 }
 
 /// The next thing to try after this error of a dial.
@@ -350,15 +363,15 @@ fn hint(error: &io::Error) -> &'static str {
         Some(io::ErrorKind::ConnectionRefused) => {
             ": nothing listens there; has it been started, is the port right?"
         }
-        Some(
-            io::ErrorKind::UnexpectedEof
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::BrokenPipe,
-        ) => CLOSED,
+        Some(kind) if CLOSES.contains(&kind) => CLOSED,
         Some(io::ErrorKind::TimedOut) => NO_ANSWER,
         _ => "",
     }
 }
+
+/// The errors of a connection that the other end closes.
+const CLOSES: [io::ErrorKind; 3] =
+    [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
 
 const CLOSED: &str = ": what listens there closed the connection before the handshake was over; is \
                       it a gradvine node, is the port right?";
@@ -427,9 +440,20 @@ mod tests {
         dial.succeeded(false);
         dial.closed(Reached::Linked);
         assert!(is_late(&dial), "the other end has its turn first after a break, too");
-        dial.failed();
+        dial.failed(true);
         assert!(is_late(&dial));
         assert!(!Dial::new(address).is_instead());
+    }
+
+    #[test]
+    fn an_address_that_closes_its_connections_is_tried_about_once_a_second() {
+        let address = vec!["/ip4/9.9.9.9/tcp/4001".parse::<Multiaddr>().unwrap()];
+        for (closed, least, most) in [(true, 600, 1300), (false, 3000, 6300)] {
+            let (mut dial, begun) = (Dial::new(address.clone()), Instant::now());
+            (0..10).for_each(|_| dial.failed(closed));
+            assert!(dial.due - begun > Duration::from_millis(least), "{closed}");
+            assert!(dial.due - Instant::now() < Duration::from_millis(most), "{closed}");
+        }
     }
 
     #[test]

@@ -27,7 +27,9 @@ use tokio::{
 };
 
 use super::{
-    dial::{Dial, FILES, Reached, dial_trouble, io_kind, is_out_of_files, lacks_files, root},
+    dial::{
+        Dial, FILES, Reached, dial_trouble, io_kind, is_closed, is_out_of_files, lacks_files, root,
+    },
     dialled::Dialled,
     gate::Gate,
     guard::guarded,
@@ -457,7 +459,7 @@ impl SwarmTask {
                 self.status.trouble(peer.neighbour.node, trouble);
             }
         }
-        dial.failed();
+        dial.failed(is_closed(error));
     }
 
     fn upon(&mut self, event: SwarmEvent<BehaviourEvent>) {
