@@ -1,9 +1,9 @@
 //! Who may begin a handshake: limits on connections that have not said who they are.
 //!
 //! A connection that has spoken costs a slot until its handshake is over, and a handshake costs a
-//! millisecond of a processor; one over TCP that is silent stays in the [lobby](super::lobby). Nothing but the handshake shows whether a neighbour is at the other
-//! end: strangers may come from a neighbour's own address, as behind one NAT. So places are not
-//! given to those who come first:
+//! millisecond of a processor; one over TCP that is silent stays in the [lobby](super::lobby).
+//! Nothing but the handshake shows whether a neighbour is at the other end: strangers may come from
+//! a neighbour's own address, as behind one NAT. So places are not given to those who come first:
 //!
 //! * If all slots are taken, a new connection takes the place of one that is drawn by lot among
 //!   those of the source with the most (an IPv4 address, or the first half of an IPv6 address). It

@@ -1,4 +1,4 @@
-//! Links over real sockets: different handshakes, unknown, hostile and silent peers, broken links,
+//! Links over real sockets: different handshakes, unknown and silent peers, broken links,
 //! backpressure.
 #![cfg(feature = "net")]
 
@@ -10,18 +10,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
+use futures::StreamExt;
 use gradvine::{
     experiment::Transport,
     gossip::Cause,
     net::{
-        Deadlines, Event, Hello, Host, HostConfig, Keypair, Message, Multiaddr, Neighbour, PeerId,
-        RunCard, VERSION, free_ports,
+        Deadlines, Event, Host, HostConfig, Keypair, Multiaddr, Neighbour, PeerId, RunCard,
+        free_ports,
     },
     run::Security,
     units::NodeId,
 };
-use libp2p::{Swarm, SwarmBuilder, noise, swarm::SwarmEvent, tcp, yamux};
+use libp2p::swarm::SwarmEvent;
+
+use crate::hostile_peers::raw;
 
 /// An upper limit for everything here.
 pub const SOON: Duration = Duration::from_secs(20);
@@ -111,7 +113,7 @@ impl End {
     }
 
     /// The reason with which the link breaks; earlier frames are skipped.
-    fn broken(&self) -> String {
+    pub fn broken(&self) -> String {
         loop {
             match self.next() {
                 Event::Lost { reason, .. } => return reason,
@@ -346,181 +348,6 @@ fn connections_that_say_nothing_hold_up_none_that_speak() {
             assert!(met, "stranger {number} was closed before its handshake");
         }
     });
-}
-
-/// A libp2p peer without any protocol of gradvine.
-fn raw(key: &Keypair) -> Swarm<libp2p_stream::Behaviour> {
-    SwarmBuilder::with_existing_identity(key.clone())
-        .with_tokio()
-        .with_tcp(tcp::Config::default(), noise::Config::new, yamux::Config::default)
-        .unwrap()
-        .with_behaviour(|_| libp2p_stream::Behaviour::new())
-        .unwrap()
-        .with_swarm_config(|config| config.with_idle_connection_timeout(SOON))
-        .build()
-}
-
-fn hello(card: &RunCard) -> Hello {
-    card.hello(NodeId(0))
-}
-
-/// A host (node 1) and a peer with a neighbour's key that says a proper hello, then runs `play`
-/// with its control and bulk streams.
-fn against<F>(
-    deadlines: Deadlines,
-    play: impl FnOnce(libp2p::Stream, libp2p::Stream) -> F,
-) -> String
-where
-    F: Future<Output = (libp2p::Stream, libp2p::Stream)>,
-{
-    let runtime = runtime();
-    let [key, host_key] = keys();
-    let (me, peer) = (key.public().to_peer_id(), host_key.public().to_peer_id());
-    runtime.block_on(async {
-        let end = End::start(&host_key, 1, me, card("0.1"), deadlines).await;
-        let mut swarm = raw(&key);
-        let mut control = swarm.behaviour().new_control();
-        let protocol = |what: &str, opener| {
-            libp2p::StreamProtocol::try_from_owned(format!("/gradvine/{VERSION}/{what}/{opener}"))
-                .unwrap()
-        };
-        let mut inbound = control.accept(protocol("bulk", peer)).unwrap();
-        swarm.dial(end.address().clone()).unwrap();
-        let (linked, connected) = tokio::sync::oneshot::channel();
-        let network = tokio::spawn(async move {
-            let mut linked = Some(linked);
-            loop {
-                let event = swarm.select_next_some().await;
-                if matches!(event, SwarmEvent::ConnectionEstablished { .. })
-                    && let Some(linked) = linked.take()
-                {
-                    let _ = linked.send(());
-                }
-            }
-        });
-        connected.await.unwrap();
-        let mut talk = control.open_stream(peer, protocol("control", me)).await.unwrap();
-        talk.write_all(&gradvine::net::encode(&Message::Hello(hello(&card("0.1"))))).await.unwrap();
-        talk.flush().await.unwrap();
-        // A stream of frames that is older than the host's hello belongs to another connection.
-        talk.read_exact(&mut [0; 4]).await.unwrap();
-        let bulk = control.open_stream(peer, protocol("bulk", me)).await.unwrap();
-        let _theirs = inbound.next().await.unwrap();
-        let end = tokio::task::spawn_blocking(move || {
-            end.up();
-            end
-        });
-        let end = end.await.unwrap();
-        let _kept = play(talk, bulk).await;
-        let reason = tokio::task::spawn_blocking(move || end.broken()).await.unwrap();
-        network.abort();
-        reason
-    })
-}
-
-/// Writes these bytes on the bulk stream.
-fn frames(bytes: Vec<u8>) -> String {
-    against(Deadlines::default(), |control, mut bulk| async move {
-        let _ = bulk.write_all(&bytes).await;
-        let _ = bulk.flush().await;
-        (control, bulk)
-    })
-}
-
-fn envelope(length: u64, sequence: u64) -> Vec<u8> {
-    [length.to_le_bytes(), sequence.to_le_bytes()].concat()
-}
-
-#[test]
-fn an_oversized_frame_breaks_the_link_before_memory_is_taken() {
-    let reason = frames(envelope(1 << 60, 1));
-    assert!(
-        reason.contains("a frame of 1152921504606846976 bytes: at most 1048576 are accepted"),
-        "{reason}"
-    );
-}
-
-#[test]
-fn a_repeated_or_skipped_frame_breaks_the_link() {
-    let reason = frames([envelope(3, 1), vec![1, 2, 3], envelope(3, 3), vec![1, 2, 3]].concat());
-    // The second one is read only far enough to see its number.
-    assert!(reason.contains("frame number 3 instead of 2"), "{reason}");
-}
-
-#[test]
-fn a_truncated_frame_breaks_the_link() {
-    let reason = against(Deadlines::default(), |control, mut bulk| async move {
-        bulk.write_all(&[envelope(100, 1), vec![1, 2, 3]].concat()).await.unwrap();
-        bulk.close().await.unwrap();
-        (control, bulk)
-    });
-    assert!(reason.contains("reading its frames: unexpected end of file"), "{reason}");
-}
-
-#[test]
-fn random_bytes_on_the_control_stream_break_the_link() {
-    let reason = against(Deadlines::default(), |mut control, bulk| async move {
-        control.write_all(&[9, 0, 0, 0, 200, 1, 2, 3, 4, 5, 6, 7, 8]).await.unwrap();
-        control.flush().await.unwrap();
-        (control, bulk)
-    });
-    assert!(reason.contains("a control message that does not decode"), "{reason}");
-}
-
-#[test]
-fn an_oversized_message_breaks_the_link() {
-    let reason = against(Deadlines::default(), |mut control, bulk| async move {
-        control.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
-        control.flush().await.unwrap();
-        (control, bulk)
-    });
-    assert!(reason.contains("a control message of 4294967295 bytes: at most"), "{reason}");
-}
-
-#[test]
-fn a_second_hello_breaks_the_link() {
-    let reason = against(Deadlines::default(), |mut control, bulk| async move {
-        control
-            .write_all(&gradvine::net::encode(&Message::Hello(hello(&card("0.1")))))
-            .await
-            .unwrap();
-        control.flush().await.unwrap();
-        (control, bulk)
-    });
-    assert!(reason.contains("it sent a hello in the middle of a run"), "{reason}");
-}
-
-#[test]
-fn a_silent_peer_is_noticed_after_three_heartbeats() {
-    let deadlines = Deadlines { heartbeat: Duration::from_millis(100), ..Deadlines::default() };
-    let reason = against(deadlines, |control, bulk| async move { (control, bulk) });
-    assert!(reason.contains("nothing was received for 0."), "{reason}");
-}
-
-#[test]
-fn a_flood_of_messages_breaks_the_link() {
-    let reason = against(Deadlines::default(), |mut control, bulk| async move {
-        let flood = gradvine::net::encode(&Message::Heartbeat).repeat(3000);
-        let _ = control.write_all(&flood).await;
-        let _ = control.flush().await;
-        (control, bulk)
-    });
-    assert!(reason.contains("more than 1000 messages without content"), "{reason}");
-}
-
-#[test]
-fn a_peer_that_sends_no_more_frames_but_heartbeats_is_noticed() {
-    let deadlines = Deadlines { heartbeat: Duration::from_millis(100), ..Deadlines::default() };
-    let reason = against(deadlines, |mut control, mut bulk| async move {
-        bulk.close().await.unwrap();
-        for _ in 0..20 {
-            let _ = control.write_all(&gradvine::net::encode(&Message::Heartbeat)).await;
-            let _ = control.flush().await;
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        (control, bulk)
-    });
-    assert!(reason.contains("closed its stream of frames without a goodbye"), "{reason}");
 }
 
 #[test]

@@ -1,0 +1,217 @@
+//! Peers that have a neighbour's key, or none, and speak the protocol of links by hand.
+#![cfg(feature = "net")]
+
+use std::time::Duration;
+
+use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
+use gradvine::{
+    net::{Deadlines, Hello, Keypair, Message, Multiaddr, PeerId, RunCard, VERSION},
+    units::NodeId,
+};
+use libp2p::{Swarm, SwarmBuilder, noise, swarm::SwarmEvent, tcp, yamux};
+
+use crate::links::{End, SOON, card, keys, runtime};
+
+/// A libp2p peer without any protocol of gradvine.
+pub fn raw(key: &Keypair) -> Swarm<libp2p_stream::Behaviour> {
+    SwarmBuilder::with_existing_identity(key.clone())
+        .with_tokio()
+        .with_tcp(tcp::Config::default(), noise::Config::new, yamux::Config::default)
+        .unwrap()
+        .with_behaviour(|_| libp2p_stream::Behaviour::new())
+        .unwrap()
+        .with_swarm_config(|config| config.with_idle_connection_timeout(SOON))
+        .build()
+}
+
+fn hello(card: &RunCard) -> Hello {
+    card.hello(NodeId(0))
+}
+
+/// A neighbour's end of a link after its hello. It closes when this is dropped.
+pub struct Raw {
+    pub control: libp2p::Stream,
+    pub bulk: libp2p::Stream,
+    _theirs: libp2p::Stream,
+    network: tokio::task::AbortHandle,
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        self.network.abort();
+    }
+}
+
+impl Raw {
+    /// Dials a node with a neighbour's key and says hello. What the node answers is not read.
+    ///
+    /// # Errors
+    /// If the node refuses this, or closes the connection.
+    pub async fn dial(
+        key: &Keypair,
+        peer: PeerId,
+        address: &Multiaddr,
+        hello: Hello,
+    ) -> Result<Raw, Box<dyn std::error::Error + Send + Sync>> {
+        let (me, mut swarm) = (key.public().to_peer_id(), raw(key));
+        let mut opener = swarm.behaviour().new_control();
+        let protocol = |what: &str, opener| {
+            libp2p::StreamProtocol::try_from_owned(format!("/gradvine/{VERSION}/{what}/{opener}"))
+        };
+        let mut inbound = opener.accept(protocol("bulk", peer)?)?;
+        swarm.dial(address.clone())?;
+        loop {
+            match swarm.select_next_some().await {
+                SwarmEvent::ConnectionEstablished { .. } => break,
+                SwarmEvent::OutgoingConnectionError { error, .. } => return Err(error.into()),
+                _ => {}
+            }
+        }
+        let network = async move { while swarm.next().await.is_some() {} };
+        let network = tokio::spawn(network).abort_handle();
+        let connect = async {
+            let mut control = opener.open_stream(peer, protocol("control", me)?).await?;
+            say(&mut control, &Message::Hello(hello)).await?;
+            // A stream of frames that is older than the node's hello belongs to another connection.
+            control.read_exact(&mut [0; 4]).await?;
+            let bulk = opener.open_stream(peer, protocol("bulk", me)?).await?;
+            let (_, theirs) = inbound.next().await.ok_or("closed")?;
+            Ok((control, bulk, theirs))
+        };
+        match connect.await {
+            Ok((control, bulk, _theirs)) => Ok(Raw { control, bulk, _theirs, network }),
+            Err(error) => {
+                network.abort();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Writes a control message.
+pub async fn say(control: &mut libp2p::Stream, message: &Message) -> std::io::Result<()> {
+    control.write_all(&gradvine::net::encode(message)).await?;
+    control.flush().await
+}
+
+/// A host (node 1) and a peer with a neighbour's key that says a proper hello, then runs `play`
+/// with its control and bulk streams.
+fn against<F>(deadlines: Deadlines, play: impl FnOnce(Raw) -> F) -> String
+where
+    F: Future<Output = Raw>,
+{
+    let runtime = runtime();
+    let [key, host_key] = keys();
+    let (me, peer) = (key.public().to_peer_id(), host_key.public().to_peer_id());
+    runtime.block_on(async {
+        let end = End::start(&host_key, 1, me, card("0.1"), deadlines).await;
+        let raw = Raw::dial(&key, peer, end.address(), hello(&card("0.1"))).await.unwrap();
+        let end = tokio::task::spawn_blocking(move || {
+            end.up();
+            end
+        });
+        let end = end.await.unwrap();
+        let _kept = play(raw).await;
+        tokio::task::spawn_blocking(move || end.broken()).await.unwrap()
+    })
+}
+
+/// Writes these bytes on the bulk stream.
+fn frames(bytes: Vec<u8>) -> String {
+    against(Deadlines::default(), |mut raw| async move {
+        let _ = raw.bulk.write_all(&bytes).await;
+        let _ = raw.bulk.flush().await;
+        raw
+    })
+}
+
+fn envelope(length: u64, sequence: u64) -> Vec<u8> {
+    [length.to_le_bytes(), sequence.to_le_bytes()].concat()
+}
+
+#[test]
+fn an_oversized_frame_breaks_the_link_before_memory_is_taken() {
+    let reason = frames(envelope(1 << 60, 1));
+    assert!(
+        reason.contains("a frame of 1152921504606846976 bytes: at most 1048576 are accepted"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn a_repeated_or_skipped_frame_breaks_the_link() {
+    let reason = frames([envelope(3, 1), vec![1, 2, 3], envelope(3, 3), vec![1, 2, 3]].concat());
+    // The second one is read only far enough to see its number.
+    assert!(reason.contains("frame number 3 instead of 2"), "{reason}");
+}
+
+#[test]
+fn a_truncated_frame_breaks_the_link() {
+    let reason = against(Deadlines::default(), |mut raw| async move {
+        raw.bulk.write_all(&[envelope(100, 1), vec![1, 2, 3]].concat()).await.unwrap();
+        raw.bulk.close().await.unwrap();
+        raw
+    });
+    assert!(reason.contains("reading its frames: unexpected end of file"), "{reason}");
+}
+
+#[test]
+fn random_bytes_on_the_control_stream_break_the_link() {
+    let reason = against(Deadlines::default(), |mut raw| async move {
+        raw.control.write_all(&[9, 0, 0, 0, 200, 1, 2, 3, 4, 5, 6, 7, 8]).await.unwrap();
+        raw.control.flush().await.unwrap();
+        raw
+    });
+    assert!(reason.contains("a control message that does not decode"), "{reason}");
+}
+
+#[test]
+fn an_oversized_message_breaks_the_link() {
+    let reason = against(Deadlines::default(), |mut raw| async move {
+        raw.control.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
+        raw.control.flush().await.unwrap();
+        raw
+    });
+    assert!(reason.contains("a control message of 4294967295 bytes: at most"), "{reason}");
+}
+
+#[test]
+fn a_second_hello_breaks_the_link() {
+    let reason = against(Deadlines::default(), |mut raw| async move {
+        say(&mut raw.control, &Message::Hello(hello(&card("0.1")))).await.unwrap();
+        raw
+    });
+    assert!(reason.contains("it sent a hello in the middle of a run"), "{reason}");
+}
+
+#[test]
+fn a_silent_peer_is_noticed_after_three_heartbeats() {
+    let deadlines = Deadlines { heartbeat: Duration::from_millis(100), ..Deadlines::default() };
+    let reason = against(deadlines, |raw| async move { raw });
+    assert!(reason.contains("nothing was received for 0."), "{reason}");
+}
+
+#[test]
+fn a_flood_of_messages_breaks_the_link() {
+    let reason = against(Deadlines::default(), |mut raw| async move {
+        let flood = gradvine::net::encode(&Message::Heartbeat).repeat(3000);
+        let _ = raw.control.write_all(&flood).await;
+        let _ = raw.control.flush().await;
+        raw
+    });
+    assert!(reason.contains("more than 1000 messages without content"), "{reason}");
+}
+
+#[test]
+fn a_peer_that_sends_no_more_frames_but_heartbeats_is_noticed() {
+    let deadlines = Deadlines { heartbeat: Duration::from_millis(100), ..Deadlines::default() };
+    let reason = against(deadlines, |mut raw| async move {
+        raw.bulk.close().await.unwrap();
+        for _ in 0..20 {
+            let _ = say(&mut raw.control, &Message::Heartbeat).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        raw
+    });
+    assert!(reason.contains("closed its stream of frames without a goodbye"), "{reason}");
+}

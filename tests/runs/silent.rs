@@ -1,0 +1,233 @@
+//! Members that are linked and send no frames, whatever else they send, end no deadline.
+#![cfg(feature = "net")]
+
+use std::time::Duration;
+
+use gradvine::{
+    experiment::{Experiment, Transport},
+    mixing::{FileFormat, Topology},
+    net::{Keypair, Message, Multiaddr, PeerId, RunCard, StartMessage, free_ports},
+    node::{EndError, Event, Node, NodeBuilder},
+    units::NodeId,
+};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    hostile_peers::{Raw, say},
+    leaving::Flat,
+    links::{SOON, runtime},
+};
+
+/// What a member does once it is linked and has said that it is ready.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Does {
+    Nothing,
+    Heartbeats,
+    SignsOfWork,
+    /// It closes its connections and makes new ones, from the beginning of the run on.
+    Breaks,
+}
+
+const NAMES: [&str; 3] = ["london", "oslo", "tokyo"];
+
+/// How often a member speaks, or breaks its link.
+const OFTEN: Duration = Duration::from_millis(200);
+
+/// Three nodes, of which the first ones run, with a link between any two. The others have no
+/// address, so that they dial.
+struct Three {
+    keys: Vec<Keypair>,
+    addresses: Vec<String>,
+    topology: Topology,
+    experiment: Experiment,
+    folder: tempfile::TempDir,
+}
+
+impl Three {
+    fn new(running: usize, links: &str, absence: &str) -> Three {
+        let keys: Vec<Keypair> = NAMES.iter().map(|_| Keypair::generate_ed25519()).collect();
+        let ports = free_ports(Transport::Tcp, running).unwrap();
+        let addresses: Vec<String> =
+            ports.iter().map(|port| format!("/ip4/127.0.0.1/tcp/{port}")).collect();
+        let mut text = format!("{links}\nnodes = 3\n");
+        for (node, (name, key)) in NAMES.into_iter().zip(&keys).enumerate() {
+            let peer = key.public().to_peer_id();
+            let address =
+                addresses.get(node).map_or("[]".into(), |address| format!("[{address:?}]"));
+            text +=
+                &format!("[[node]]\nname = \"{name}\"\npeer = \"{peer}\"\naddresses = {address}\n");
+        }
+        let text_of_run = format!(
+            "run = {{ rounds = 30, patience_s = 2.0, work_s = 2.0 }}\nrule.kind = 'd-psgd'\n\
+             compressor.kind = 'identity'\ntopology.file = 'complete:3'\n\
+             optimizer.batch = 'full'\nabsence = {{ deadline_s = 1.0, {absence} }}"
+        );
+        Three {
+            keys,
+            addresses,
+            topology: Topology::from_text(&text, FileFormat::Toml, "three").unwrap(),
+            experiment: Experiment::parse(&text_of_run, &[]).unwrap(),
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn builder(&self, node: usize) -> NodeBuilder {
+        NodeBuilder::new(self.keys[node].clone(), self.topology.clone(), self.experiment.clone())
+            .listen(self.addresses[node].clone())
+            .objective(Flat::default())
+    }
+
+    fn start(&self, node: usize) -> Node {
+        self.builder(node).out(self.folder.path().join(NAMES[node])).start()
+    }
+
+    /// Lets a member that does this serve its link with a node, for as long as the runtime lives.
+    fn serve(&self, member: usize, node: usize, does: Does, begun: watch::Receiver<bool>) {
+        let card = RunCard::new(self.builder(node).prepare().unwrap().design());
+        let hostile = Hostile {
+            key: self.keys[member].clone(),
+            node: NodeId::from(member),
+            peer: self.keys[node].public().to_peer_id(),
+            address: self.addresses[node].parse().unwrap(),
+            card,
+            does,
+            begun,
+        };
+        tokio::spawn(hostile.run());
+    }
+}
+
+/// A member that sends no frames.
+struct Hostile {
+    key: Keypair,
+    node: NodeId,
+    peer: PeerId,
+    address: Multiaddr,
+    card: RunCard,
+    does: Does,
+    /// Whether the run has begun.
+    begun: watch::Receiver<bool>,
+}
+
+impl Hostile {
+    async fn run(mut self) {
+        loop {
+            let hello = self.card.hello(self.node);
+            let dialled =
+                timeout(SOON, Raw::dial(&self.key, self.peer, &self.address, hello)).await;
+            if let Ok(Ok(raw)) = dialled {
+                let _ = self.serve(raw).await;
+            }
+            sleep(OFTEN).await;
+        }
+    }
+
+    async fn serve(&mut self, mut raw: Raw) -> std::io::Result<()> {
+        let mut ready = StartMessage::Ready(Default::default());
+        if let StartMessage::Ready(saved) = &mut ready {
+            saved.nodes = vec![(self.node, Vec::new())];
+        }
+        say(&mut raw.control, &Message::Start(ready)).await?;
+        for count in 1.. {
+            let message = match self.does {
+                Does::Nothing => std::future::pending().await,
+                Does::Heartbeats => Message::Heartbeat,
+                Does::SignsOfWork => Message::Working(vec![(self.node.0, count, false)]),
+                Does::Breaks => {
+                    let _ = self.begun.wait_for(|begun| *begun).await;
+                    sleep(OFTEN).await;
+                    return Ok(());
+                }
+            };
+            say(&mut raw.control, &message).await?;
+            sleep(OFTEN).await;
+        }
+        Ok(())
+    }
+}
+
+/// Until a node's run has begun.
+async fn begins(node: &mut Node) {
+    while node.next().await.expect("it has not ended") != Event::Begun {}
+}
+
+/// Both links of a node are served by members that do this: it ends by its deadlines.
+fn ends(does: Does) {
+    let three = Three::new(1, "family = \"star\"", "policy = 'wait'");
+    runtime().block_on(async {
+        let mut node = three.start(0);
+        let (begun, has_begun) = watch::channel(false);
+        [1, 2].iter().for_each(|&member| three.serve(member, 0, does, has_begun.clone()));
+        timeout(3 * SOON, begins(&mut node)).await.expect("it begins");
+        begun.send(true).unwrap();
+        let ended = timeout(3 * SOON, node.join()).await.expect("it ends by its deadlines");
+        // The command ends with exit code 4.
+        let Err(EndError::Failed(ending)) = ended else { panic!("{:?}", ended.map(|_| ())) };
+        // Its link is given up, or the node that awaits it ends.
+        let says = ["did not come back within 1 s (absence.deadline_s)", "node london waited"];
+        assert!(says.iter().any(|says| ending.text.contains(says)), "{}", ending.text);
+        assert!(ending.text.contains("in round 0"), "{}", ending.text);
+        assert!(["oslo", "tokyo"].iter().any(|name| ending.awaited.contains(&name.to_string())));
+        assert!(!ending.awaited.contains(&"london".to_string()), "{:?}", ending.awaited);
+    });
+}
+
+#[test]
+#[ignore = "slow"]
+fn members_that_say_nothing_have_a_deadline() {
+    ends(Does::Nothing);
+}
+
+#[test]
+#[ignore = "slow"]
+fn members_that_send_heartbeats_only_have_a_deadline() {
+    ends(Does::Heartbeats);
+}
+
+#[test]
+#[ignore = "slow"]
+fn members_that_send_signs_of_work_only_have_a_deadline() {
+    ends(Does::SignsOfWork);
+}
+
+#[test]
+#[ignore = "slow"]
+fn members_whose_links_only_break_and_come_back_have_a_deadline() {
+    ends(Does::Breaks);
+}
+
+/// Two nodes go on without the third one, which does this on both of its links.
+fn goes_on(does: Does) {
+    let three = Three::new(2, "family = \"complete\"", "policy = 'continue', wait_s = 60.0");
+    runtime().block_on(async {
+        let mut nodes = [three.start(0), three.start(1)];
+        let (begun, has_begun) = watch::channel(false);
+        [0, 1].iter().for_each(|&node| three.serve(2, node, does, has_begun.clone()));
+        for node in &mut nodes {
+            timeout(3 * SOON, begins(node)).await.expect("it begins");
+        }
+        begun.send(true).unwrap();
+        for node in nodes {
+            let ended = timeout(6 * SOON, node.join()).await.expect("it goes on");
+            let Ok(result) = ended else { panic!("{:?}", ended.map(|_| ())) };
+            let last = result.summary.history.last().expect("the members have changed");
+            assert_eq!(last.members, ["london", "oslo"]);
+            assert_eq!(result.summary.rounds, 30);
+        }
+    });
+}
+
+#[test]
+#[ignore = "slow"]
+fn a_silent_member_is_left_out_and_the_rest_goes_on() {
+    goes_on(Does::Heartbeats);
+}
+
+#[test]
+#[ignore = "slow"]
+fn a_member_that_only_sends_signs_of_work_is_left_out_and_the_rest_goes_on() {
+    goes_on(Does::SignsOfWork);
+}
