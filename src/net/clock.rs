@@ -16,6 +16,21 @@ pub(super) fn since(then: Instant) -> Duration {
     now().saturating_duration_since(then)
 }
 
+/// How far the clock of another node may be ahead: nodes begin a run one after the other.
+const AHEAD: u64 = 10_000;
+
+/// The number of something that a node says, after this one: the milliseconds since its run has
+/// begun. So a later statement has a greater number, also where those before it were missed.
+pub(super) fn number(begun: Instant, before: u64) -> u64 {
+    (since(begun).as_millis() as u64).max(before + 1)
+}
+
+/// The number under which a node keeps what another one has said: a false one hides those that
+/// follow for some seconds only.
+pub(super) fn believed(begun: Instant, number: u64) -> u64 {
+    number.min(since(begun).as_millis() as u64 + AHEAD)
+}
+
 /// Whether this thread's time is virtual: then it starts no threads.
 pub(super) fn is_virtual() -> bool {
     #[cfg(test)]

@@ -31,7 +31,7 @@ const TIMES: u32 = 2;
 /// What a node says about its waiting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {
-    /// Counts what it has said.
+    /// Greater than those of what it has said before.
     pub number: u64,
     /// The neighbours that it waits for, if it has waited for a moment.
     pub waits_for: Vec<NodeId>,
@@ -40,16 +40,30 @@ pub struct Pace {
 }
 
 /// The paces of all nodes, as far as this one knows.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Paces(LiteMap<NodeId, Pace>);
+#[derive(Clone, Debug)]
+pub(super) struct Paces {
+    all: LiteMap<NodeId, Pace>,
+    begun: Instant,
+}
 
 impl Paces {
+    /// Those of a run that begins now.
+    pub fn new() -> Paces {
+        Paces { all: LiteMap::new(), begun: clock::now() }
+    }
+
+    /// The run begins now: all nodes number what they say from here on.
+    pub fn begin(&mut self) {
+        self.begun = clock::now();
+    }
+
     /// This node's own is this now. Returns whether that is new.
     pub fn set(&mut self, me: NodeId, waits_for: Vec<NodeId>, waiting: Option<u8>) -> bool {
-        let own = self.0.entry(me).or_default();
+        let own = self.all.entry(me).or_default();
         let is_new = (&own.waits_for, own.waiting) != (&waits_for, waiting);
         if is_new {
-            *own = Pace { number: own.number + 1, waits_for, waiting };
+            let number = clock::number(self.begun, own.number);
+            *own = Pace { number, waits_for, waiting };
         }
         is_new
     }
@@ -59,19 +73,19 @@ impl Paces {
         let exists = |node: &NodeId| node.index() < nodes;
         for (node, pace) in paces {
             let is_valid = exists(&node) && pace.waits_for.iter().all(exists);
-            let known = self.0.get(&node).map_or(0, |known| known.number);
-            if is_valid && node != me && pace.number > known {
-                // One at a time: a false number does not hide those that follow.
-                self.0.insert(node, Pace { number: known + 1, ..pace });
+            let known = self.all.get(&node).map_or(0, |known| known.number);
+            let number = clock::believed(self.begun, pace.number);
+            if is_valid && node != me && number > known {
+                self.all.insert(node, Pace { number, ..pace });
             }
         }
     }
 
     /// Those that are newer than what was sent.
     pub fn news(&self, sent: &mut LiteMap<NodeId, u64>) -> Vec<(NodeId, Pace)> {
-        let is_new = |(node, pace): &(&NodeId, &Pace)| sent.get(node) != Some(&pace.number);
+        let is_new = |(node, pace): &(&NodeId, &Pace)| sent.get(node) < Some(&pace.number);
         let news: Vec<(NodeId, Pace)> =
-            self.0.iter().filter(is_new).map(|(node, pace)| (*node, pace.clone())).collect();
+            self.all.iter().filter(is_new).map(|(node, pace)| (*node, pace.clone())).collect();
         sent.extend(news.iter().map(|(node, pace)| (*node, pace.number)));
         news
     }
@@ -83,7 +97,7 @@ impl Paces {
         for &start in first {
             let (mut chain, mut seen) = (vec![start], BTreeSet::from([me, start]));
             while let Some(last) = chain.last()
-                && let Some(pace) = self.0.get(last)
+                && let Some(pace) = self.all.get(last)
                 && let Some(&next) = pace.waits_for.iter().find(|next| !seen.contains(next))
             {
                 seen.insert(next);
@@ -100,7 +114,7 @@ impl Paces {
     /// The node that hardly waits, and the median of the shares of the others, if most of these
     /// wait most of the time.
     fn slowest(&self) -> Option<(NodeId, u8)> {
-        let shares = self.0.iter().filter_map(|(node, pace)| Some((pace.waiting?, *node)));
+        let shares = self.all.iter().filter_map(|(node, pace)| Some((pace.waiting?, *node)));
         let mut shares: Vec<(u8, NodeId)> = shares.collect();
         shares.sort_unstable();
         let ((least, node), others) = shares.split_first()?;
@@ -178,7 +192,9 @@ mod tests {
 
     #[test]
     fn a_chain_is_followed_to_its_end() {
-        let mut paces = Paces::default();
+        let now = Instant::now();
+        virtual_time::set(now);
+        let mut paces = Paces::new();
         let says = |node: u32, number: u64, waits_for: &[u32]| {
             let pace = Pace { number, waits_for: numbers(waits_for), waiting: None };
             vec![(NodeId(node), pace)]
@@ -192,7 +208,8 @@ mod tests {
         assert_eq!(paces.chain(NodeId(0), &numbers(&[1])), numbers(&[1, 2, 3]));
         paces.add(NodeId(0), says(1, u64::MAX, &[9]), 4);
         paces.add(NodeId(0), says(1, u64::MAX, &[2]), 4);
-        paces.add(NodeId(0), says(1, 3, &[]), 4);
+        virtual_time::set(now + Duration::from_secs(11));
+        paces.add(NodeId(0), says(1, 11_000, &[]), 4);
         assert_eq!(paces.chain(NodeId(0), &numbers(&[1])), numbers(&[1]));
         // What is new is passed on once.
         let mut sent = LiteMap::new();
@@ -203,12 +220,35 @@ mod tests {
         assert_eq!(paces.news(&mut sent).len(), 1);
     }
 
+    /// A node that has missed what others have heard hears the newest from one of them, and then an
+    /// older one from another.
+    #[test]
+    fn an_old_statement_does_not_pass_for_a_new_one() {
+        let now = Instant::now();
+        virtual_time::set(now);
+        let [mut says, mut hears, mut missed] = [Paces::new(), Paces::new(), Paces::new()];
+        let mut news = Vec::new();
+        for second in 1..60 {
+            virtual_time::set(now + Duration::from_secs(second));
+            says.set(NodeId(0), numbers(&[1 + second as u32 % 2]), None);
+            news = says.news(&mut LiteMap::new());
+            if second < 59 {
+                hears.add(NodeId(1), news.clone(), 4);
+            }
+        }
+        missed.add(NodeId(2), news, 4);
+        missed.add(NodeId(2), hears.news(&mut LiteMap::new()), 4);
+        assert_eq!(missed.chain(NodeId(3), &numbers(&[0])), numbers(&[0, 2]), "the old one");
+        hears.add(NodeId(1), missed.news(&mut LiteMap::new()), 4);
+        assert_eq!(hears.chain(NodeId(3), &numbers(&[0])), numbers(&[0, 2]));
+    }
+
     #[test]
     fn a_node_that_is_throttled_to_a_sixth_is_noticed_once() {
         let now = Instant::now();
         let noticed = |shares: [u8; 5], windows: u32| {
             virtual_time::set(now);
-            let (mut meter, mut paces) = (Meter::new(), Paces::default());
+            let (mut meter, mut paces) = (Meter::new(), Paces::new());
             for (node, waiting) in shares.into_iter().enumerate() {
                 paces.set(node.into(), Vec::new(), Some(waiting));
             }

@@ -17,6 +17,8 @@ pub(super) struct Patience {
     progress: Instant,
     /// The last progress.
     carried: Instant,
+    /// The first look since then at which a link was lost.
+    broke: Option<Instant>,
     /// When to look next.
     line: Instant,
     /// The bytes that had moved at the last look.
@@ -52,12 +54,17 @@ pub(super) enum Verdict {
 impl Patience {
     /// Begins now, when so many bytes have moved.
     pub fn new(now: Instant, bytes: u64) -> Patience {
-        Patience { progress: now, carried: now, line: now + LINE, bytes }
+        Patience { progress: now, carried: now, broke: None, line: now + LINE, bytes }
     }
 
     /// An event of the rounds came.
     pub fn moved(&mut self, now: Instant) {
-        (self.progress, self.carried, self.line) = (now, now, now + LINE);
+        (self.progress, self.line) = (now, now + LINE);
+        self.carries(now);
+    }
+
+    fn carries(&mut self, now: Instant) {
+        (self.carried, self.broke) = (now, None);
     }
 
     /// Since when there is no progress.
@@ -76,23 +83,23 @@ impl Patience {
         self.line = now + LINE;
         if seen.bytes != self.bytes {
             // A large frame on a slow link is progress.
-            (self.bytes, self.progress, self.carried) = (seen.bytes, now, now);
+            (self.bytes, self.progress) = (seen.bytes, now);
+            self.carries(now);
         }
         if seen.computing {
-            self.carried = now;
+            self.carries(now);
         }
         let work = seen.beat.filter(|beat| !beat.absent && beat.when > self.carried);
         if seen.lost {
             self.progress = now;
-            let carried = now - self.carried;
-            let most = limits.absence.map(|absence| {
+            let (carried, broke) = (now - self.carried, *self.broke.get_or_insert(now));
+            let is_over = limits.absence.is_some_and(|absence| {
                 let most = absence.saturating_add(limits.patience);
-                most.saturating_add(work.map_or(Duration::ZERO, |_| limits.work))
+                let most = most.saturating_add(work.map_or(Duration::ZERO, |_| limits.work));
+                // A neighbour that has waited as long and gives up now is no cause.
+                carried >= most && now - broke >= absence
             });
-            return match most {
-                Some(most) if carried >= most => Verdict::Over(carried),
-                _ => Verdict::Lost,
-            };
+            return if is_over { Verdict::Over(carried) } else { Verdict::Lost };
         }
         if seen.computing {
             return Verdict::Quiet;
@@ -171,6 +178,14 @@ mod tests {
         assert_eq!((when, last), (Some(660), Verdict::Lost));
         let forever = Limits { absence: None, ..LIMITS };
         assert_eq!(over(&forever, |_| true, |_| false, |_| None), (None, Verdict::Lost));
+    }
+
+    #[test]
+    fn a_link_that_breaks_after_a_long_wait_has_its_deadline() {
+        let short = Duration::from_secs(3);
+        let limits = Limits { patience: 4 * short, absence: Some(short), ..LIMITS };
+        let (when, last) = over(&limits, |s| s >= 15, |_| false, |_| None);
+        assert_eq!((when, last), (Some(20), Verdict::Lost));
     }
 
     #[test]

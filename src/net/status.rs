@@ -63,13 +63,15 @@ enum State {
     Up,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Work {
+    /// Since when beats are numbered.
+    begun: Instant,
     /// When the current work began.
     own: Option<Instant>,
     /// When this node last sent a beat.
     last_sent: Option<Instant>,
-    /// Beats of each node, counted from 1, and whether the last one was of an absence.
+    /// The number of the last beat of each node, and whether it was of an absence.
     beats: LiteMap<NodeId, (u64, bool)>,
     /// The last beat of any other node, and of each.
     last: Option<Alive>,
@@ -95,6 +97,13 @@ impl Saves {
         *sent = self.clone();
         let saved = (!saved.is_empty()).then_some(Message::Saved(saved));
         saved.into_iter().chain(schedule.map(Message::Schedule)).collect()
+    }
+}
+
+impl Work {
+    fn new() -> Work {
+        let (beats, heard) = (LiteMap::new(), LiteMap::new());
+        Work { begun: clock::now(), own: None, last_sent: None, beats, last: None, heard }
     }
 }
 
@@ -128,9 +137,9 @@ impl Status {
             host: Mutex::default(),
             moved: AtomicU64::new(0),
             begun: Mutex::default(),
-            work: Mutex::default(),
+            work: Mutex::new(Work::new()),
             saves: Mutex::default(),
-            paces: Mutex::default(),
+            paces: Mutex::new(Paces::new()),
             save_news: AtomicU64::new(0),
         }
     }
@@ -227,6 +236,9 @@ impl Status {
     /// resumed.
     pub(crate) fn begin(&self, beginning: Beginning) {
         *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(beginning);
+        // From now on all nodes number what they say.
+        self.work().begun = clock::now();
+        self.paces().begin();
     }
 
     /// Where the run has begun.
@@ -319,8 +331,9 @@ impl Status {
         let at_work = lost || work.own.is_some_and(|since| clock::since(since) >= every / 2);
         if at_work && work.last_sent.is_none_or(|sent| clock::since(sent) >= every) {
             work.last_sent = Some(clock::now());
+            let begun = work.begun;
             let (count, absent) = work.beats.entry(me).or_default();
-            (*count, *absent) = (*count + 1, lost);
+            (*count, *absent) = (clock::number(begun, *count), lost);
         }
     }
 
@@ -328,7 +341,8 @@ impl Status {
     pub(super) fn new_beats(&self, sent: &mut LiteMap<NodeId, u64>) -> Vec<Beat> {
         let mut new_beats = Vec::new();
         for (&node, &(count, absent)) in &self.work().beats {
-            if sent.insert(node, count) != Some(count) {
+            if sent.get(&node) < Some(&count) {
+                sent.insert(node, count);
                 new_beats.push(Beat { node, count, absent });
             }
         }
@@ -339,10 +353,10 @@ impl Status {
     pub(super) fn add_beats(&self, me: NodeId, beats: &[Beat]) {
         let mut work = self.work();
         for &Beat { node, count, absent } in beats.iter().filter(|beat| beat.node != me) {
+            let count = clock::believed(work.begun, count);
             let (known, kind) = work.beats.entry(node).or_default();
             if count > *known {
-                // One at a time: a false count does not hide those that follow.
-                (*known, *kind) = (*known + 1, absent);
+                (*known, *kind) = (count, absent);
                 let alive = Alive { node, when: clock::now(), absent };
                 work.last = Some(alive);
                 work.heard.insert(node, alive);
@@ -372,6 +386,7 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::clock::virtual_time;
 
     const HEARTBEAT: Duration = Duration::from_millis(10);
 
@@ -399,7 +414,7 @@ mod tests {
         worker.beat(NodeId(0), HEARTBEAT);
         worker.beat(NodeId(0), HEARTBEAT);
         let new_beats = worker.new_beats(&mut first);
-        assert_eq!(new_beats, [Beat { node: NodeId(0), count: 1, absent: false }]);
+        assert_eq!(new_beats.len(), 1);
         assert!(worker.new_beats(&mut first).is_empty());
         between.add_beats(NodeId(1), &new_beats);
         let passed = between.new_beats(&mut second);
@@ -412,12 +427,55 @@ mod tests {
         let beat = |node, count| Beat { node: NodeId(node), count, absent: false };
         far.add_beats(NodeId(2), &[beat(2, 9)]);
         assert_eq!(far.at_work(), Some(alive));
-        // A false count does not silence the node.
-        far.add_beats(NodeId(2), &[beat(0, u64::MAX)]);
-        let before = far.at_work().unwrap().when;
-        std::thread::sleep(HEARTBEAT);
-        far.add_beats(NodeId(2), &[beat(0, 3)]);
-        assert!(far.at_work().unwrap().when > before);
+    }
+
+    #[test]
+    fn a_false_count_silences_a_node_for_some_seconds_only() {
+        let begun = Instant::now();
+        virtual_time::set(begun);
+        let status = Status::new([].into_iter());
+        let hears = |second: u64, count: u64| {
+            virtual_time::set(begun + Duration::from_secs(second));
+            status.add_beats(NodeId(2), &[Beat { node: NodeId(0), count, absent: false }]);
+            status.at_work().map(|alive| alive.when.duration_since(begun).as_secs())
+        };
+        assert_eq!(hears(1, 1000), Some(1));
+        assert_eq!(hears(2, u64::MAX), Some(2));
+        assert_eq!(hears(5, 5000), Some(2));
+        assert_eq!(hears(13, 13_000), Some(13));
+    }
+
+    /// A node that has missed many beats of another one, which has stopped, hears of the last one
+    /// once, not one by one.
+    #[test]
+    fn beats_that_were_missed_are_no_signs_of_work_later() {
+        let begun = Instant::now();
+        virtual_time::set(begun);
+        let [works, heard, missed] = [(); 3].map(|()| Status::new([].into_iter()));
+        works.set_working(true);
+        let mut sent = LiteMap::new();
+        for second in 1..100 {
+            virtual_time::set(begun + Duration::from_secs(second));
+            works.beat(NodeId(0), Duration::from_secs(1));
+            let beats = works.new_beats(&mut sent);
+            assert_eq!(beats.len(), 1);
+            heard.add_beats(NodeId(1), &beats);
+            if second == 1 {
+                missed.add_beats(NodeId(2), &beats);
+            }
+        }
+        let (mut of_heard, mut of_missed, mut signs) = (LiteMap::new(), LiteMap::new(), 0);
+        for second in 100..300 {
+            virtual_time::set(begun + Duration::from_secs(second));
+            let beats = heard.new_beats(&mut of_heard);
+            of_missed.extend(beats.iter().map(|beat| (beat.node, beat.count)));
+            missed.add_beats(NodeId(2), &beats);
+            signs += u64::from(missed.at_work().unwrap().when == clock::now());
+            let beats = missed.new_beats(&mut of_missed);
+            of_heard.extend(beats.iter().map(|beat| (beat.node, beat.count)));
+            heard.add_beats(NodeId(1), &beats);
+        }
+        assert_eq!(signs, 1);
     }
 
     #[test]
