@@ -254,10 +254,11 @@ fn nodes_whose_columns_differ_say_so_unless_the_experiment_names_them() {
 
     let wider = turned(",7").replacen(",7\n", ",more\n", 1);
     let digests = [command::rows(0), wider].map(|rows| {
-        let deployment = Deployment::new(Reach::Tcp, SHORT);
+        let long = "rounds = 5\nconnect_s = 60";
+        let deployment = Deployment::new(Reach::Tcp, long);
         deployment.write("tokyo.csv", &rows);
         let named = "[data]\ncolumns = [\"x\", \"y\"]\ntarget = \"label\"";
-        let text = experiment(SHORT, "0.1").replacen("[data]", named, 1);
+        let text = experiment(long, "0.1").replacen("[data]", named, 1);
         deployment.write("experiment.toml", &text);
         let mut nodes = NAMES.map(|name| deployment.start(name));
         for node in &mut nodes {
