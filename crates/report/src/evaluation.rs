@@ -10,7 +10,7 @@ use gradvine::{
 };
 use serde_json::{Value, json};
 
-use super::text::{aligned, number};
+use super::text::{aligned, loss, number};
 
 /// Tables of confusion with more classes do not fit into a terminal.
 const MAX_TABLE: usize = 12;
@@ -81,7 +81,7 @@ impl ScoredModel {
     /// The figures as lines and tables.
     pub fn text(&self) -> String {
         let rows = format!("{} ({})", self.rows, self.words);
-        self.evaluation.to_text(&[("rows", rows), ("loss", format!("{:.5}", self.loss))])
+        self.evaluation.to_text(&[("rows", rows), ("loss", loss(self.loss))])
     }
 }
 

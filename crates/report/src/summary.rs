@@ -10,7 +10,7 @@ use gradvine::{
 
 use super::{
     command_line::path,
-    text::{aligned, number},
+    text::{aligned, loss, number},
 };
 
 /// The table at the end of a run. `tree`: the bytes that formed the mean, or 0.
@@ -45,7 +45,7 @@ pub fn table(summary: &Summary, tree: u64) -> String {
     if let Some(worst) = outcome.test_accuracy_min {
         text += &format!("\nworst node       test accuracy {}", percent(Some(worst)));
     }
-    if let Some(far) = mean_is_the_result(summary) {
+    if let Some(far) = which_is_the_result(summary) {
         text += &format!("\nwarning          {far}");
     }
     if let Some(pooled) = &summary.pooled {
@@ -199,24 +199,34 @@ pub(crate) fn describe(change: &Change) -> String {
     text
 }
 
-/// A warning if a node's own model is far worse than the mean model on the same rows: then the mean
-/// is the result.
-pub(crate) fn mean_is_the_result(summary: &Summary) -> Option<String> {
-    let parts = summary.participation.values();
-    let apart = parts.filter_map(|part| Some(of_mean(part)? - own(part)?));
-    let outcome = &summary.outcome;
+/// A warning if nodes' own models are far from the mean model on the same rows: whichever most
+/// nodes have better is the result.
+pub(crate) fn which_is_the_result(summary: &Summary) -> Option<String> {
+    let of_all = summary.outcome.test_accuracy_of_mean;
     // Without figures of the mean model at each node, all nodes test on the same rows.
-    let same = || Some(outcome.test_accuracy_of_mean? - outcome.test_accuracy_min?);
-    far_below(apart.reduce(f64::max).or_else(same)?)
+    let above =
+        |part: &Participation| Some(of_mean(part).or(of_all)? - own(part).or(part.test_accuracy)?);
+    far_apart(summary.participation.values().filter_map(above).collect())
 }
 
-fn far_below(below: f64) -> Option<String> {
+/// By how much the mean model is better than each node's own.
+fn far_apart(mut above: Vec<f64>) -> Option<String> {
     const FAR: f64 = 0.05;
-    (below > FAR).then(|| {
+    above.sort_by(f64::total_cmp);
+    let (median, most) = (*above.get(above.len() / 2)?, *above.last()?);
+    if median < -FAR {
+        return Some(format!(
+            "half of the nodes' own models are {:.1} points or more better than the mean model, \
+             which counts every node, also one whose data or frames are wrong: use a node's own \
+             model",
+            -100.0 * median
+        ));
+    }
+    (most > FAR).then(|| {
         format!(
             "nodes' own models are up to {:.1} points worse than the mean model, which is the \
              result: use model-mean",
-            100.0 * below
+            100.0 * most
         )
     })
 }
@@ -332,9 +342,8 @@ fn figures(accuracy: Option<f64>, test_loss: Option<f64>, train_loss: Option<f64
     let test = accuracy
         .map(|share| format!("test accuracy {}", percent(Some(share))))
         .into_iter()
-        .chain(test_loss.map(|loss| format!("test loss {loss:.5}")));
-    let train =
-        train_loss.map_or("training loss -".into(), |loss| format!("training loss {loss:.5}"));
+        .chain(test_loss.map(|value| format!("test loss {}", loss(value))));
+    let train = format!("training loss {}", train_loss.map_or("-".into(), loss));
     test.chain([train]).collect::<Vec<_>>().join(", ")
 }
 
@@ -347,9 +356,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_models_far_below_the_mean_are_warned_of() {
-        assert_eq!(far_below(0.04), None);
-        let far = far_below(0.94 - 0.76);
-        assert!(far.is_some_and(|far| far.contains("18.0 points worse than the mean model")));
+    fn own_models_far_from_the_mean_are_warned_of() {
+        assert_eq!(far_apart(vec![0.04, -0.04, 0.0]), None);
+        assert_eq!(far_apart(Vec::new()), None);
+        let below = far_apart(vec![0.94 - 0.76, 0.0, 0.0]);
+        assert!(below.is_some_and(|far| far.contains("18.0 points worse than the mean model")));
+        // One node of three has wrong data, and is in the mean.
+        let above = far_apart(vec![0.11, -0.6, -0.55]);
+        assert!(above.is_some_and(|far| far.contains("55.0 points or more better than the mean")));
     }
 }

@@ -43,6 +43,15 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
+/// A loss with five decimals; a very small or large one with an exponent.
+pub(crate) fn loss(value: f64) -> String {
+    if value == 0.0 || (1e-5..1e6).contains(&value.abs()) {
+        format!("{value:.5}")
+    } else {
+        format!("{value:.4e}")
+    }
+}
+
 /// A number with its noun.
 pub(crate) fn count(n: usize, word: &str) -> String {
     format!("{n} {word}{}", if n == 1 { "" } else { "s" })

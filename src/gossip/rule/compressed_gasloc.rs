@@ -75,8 +75,10 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     params.outer_step = nine_digits(positive("rule.outer_step", params.outer_step)?);
     let outer = params.outer_momentum;
     let momentum = share::below_one("rule.outer_momentum", outer)?;
-    let default = || steps::of_copies_with_momentum(setting, outer);
-    let mixing = Mixing::resolve("rule.gossip_step", params.gossip_step, default, outer, setting)?;
+    let at = steps::at_contraction(setting, outer);
+    let default = at(steps::expected(setting));
+    let step = params.gossip_step;
+    let mixing = Mixing::resolve("rule.gossip_step", step, || default, at, setting)?;
     params.gossip_step = Some(mixing.step);
     let (step, omega) = (params.outer_step as f32, mixing.at_first);
     let plan = mixing.after_gradient(setting);

@@ -25,14 +25,16 @@ use super::{
 
 pub(super) const ENTRY: Entry = Entry {
     name: "compressed-qg-dsgdm",
-    summary: "a momentum of the mixed models as qg-dsgdm, gossip by compressed differences as choco",
+    summary: "a momentum of the mixed models as qg-dsgdm, gossip by compressed differences as \
+              choco",
     paper: "Lin et al. 2021, Quasi-Global Momentum: Accelerating Decentralized Deep Learning on \
             Heterogeneous Data, Algorithm 1; Koloskova et al. 2019, Algorithm 2",
     update: "z_i  = x_i - lr (beta m_i + g_i(x_i))   m_i = 0 at first\n\
              q_i  = C(z_i - zh_i);  zh_i += q_i at every holder\n\
              x_i' = z_i + omega sum_j W_ij (zh_j - zh_i)\n\
              m_i' = mu m_i + (1 - mu) (x_i - x_i') / lr",
-    state: "the momentum m, x_i of the round's beginning, the own public copy and one per neighbour",
+    state: "the momentum m, x_i of the round's beginning, the own public copy and one per \
+            neighbour",
     sends: "q_i",
     conditions: "a contraction (nominal delta > 0); a symmetric W that stays the same; the \
                  momentum is the rule's: optimizer.momentum beside it is refused",
@@ -41,7 +43,8 @@ pub(super) const ENTRY: Entry = Entry {
         ("mu", "from 0 to below 1; default: momentum (Lin et al. 2021)"),
         (
             "gossip_step",
-            "omega; default as that of compressed-gasloc with the momentum beta; or \"measured\"",
+            "omega; default as that of compressed-gasloc with the momentum beta, of a biased C (1 \
+             - beta) times it; or \"measured\"",
         ),
     ],
     compresses: true,
@@ -73,9 +76,10 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let momentum = params.momentum;
     let beta = share::momentum(momentum)?;
     let mu = share::below_one("rule.mu", *params.mu.get_or_insert(momentum))?;
-    let default = || steps::of_copies_with_momentum(setting, momentum);
+    let at = steps::of_quasi_global(setting, momentum);
+    let default = at(steps::expected(setting));
     let step = params.gossip_step;
-    let mixing = Mixing::resolve("rule.gossip_step", step, default, momentum, setting)?;
+    let mixing = Mixing::resolve("rule.gossip_step", step, || default, at, setting)?;
     params.gossip_step = Some(mixing.step);
     let (plan, omega) = (mixing.after_gradient(setting), mixing.at_first);
     let rule = move |node, x: &[f32]| {

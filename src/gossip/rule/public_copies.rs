@@ -62,8 +62,8 @@ pub(super) struct Mixing {
 }
 
 impl Mixing {
-    /// Resolves the constant `key`: without a value, by `default`. The models have this momentum
-    /// while they are mixed.
+    /// Resolves the constant `key`; `at` is the step at a measured contraction. Without a value it
+    /// is `default`.
     ///
     /// # Errors
     /// If it is a number that is not above 0.
@@ -71,12 +71,11 @@ impl Mixing {
         key: &str,
         step: Option<GossipStep>,
         default: impl FnOnce() -> f64,
-        momentum: f64,
+        at: impl Fn(f64) -> f64 + Send + Sync + 'static,
         setting: &Setting<'_>,
     ) -> Result<Mixing, ConfigError> {
-        let at = steps::at_contraction(setting, momentum);
         let (step, at_first) = match step {
-            Some(GossipStep::Measured) => (GossipStep::Measured, at(setting.nominal_delta)),
+            Some(GossipStep::Measured) => (GossipStep::Measured, at(steps::expected(setting))),
             number => {
                 let number =
                     if let Some(GossipStep::Number(number)) = number { number } else { default() };

@@ -36,7 +36,7 @@ use curves::{X, Y};
 use gradvine::run::{Run, Status};
 use markup::{Table, count, details, grouped, paragraph, short, text};
 
-use crate::summary::{describe, mean_is_the_result};
+use crate::summary::{describe, which_is_the_result};
 
 /// The maximum number of lines of a chart, bars of a picture of runs, columns of the differences.
 const MOST_CURVES: usize = 24;
@@ -243,7 +243,7 @@ fn notes(runs: &[Run], draft: &mut Draft) {
 /// What a reader of a run's figures could miss, as sentences.
 fn warnings(run: &Run) -> Vec<String> {
     let Some(summary) = &run.summary else { return Vec::new() };
-    let all = summary.warnings.iter().cloned().chain(mean_is_the_result(summary));
+    let all = summary.warnings.iter().cloned().chain(which_is_the_result(summary));
     all.map(|warning| short(&warning, 600) + ".").collect()
 }
 
