@@ -63,18 +63,22 @@ pub(crate) fn require(
 }
 
 /// Checks that the limit of address space leaves room for `need` bytes more, which `what` reserves
-/// but need not use.
+/// but need not use. `remedy` may name another one than raising the limit.
 ///
 /// # Errors
 /// If it does not; the message names the limit.
-pub(crate) fn require_address_space(need: u64, what: &str) -> Result<(), ConfigError> {
+pub(crate) fn require_address_space(
+    need: u64,
+    what: &str,
+    remedy: &str,
+) -> Result<(), ConfigError> {
     let left = address_space().filter(|_| !is_unlimited());
     match left {
         Some(left) if left < need => {
             let (need, left) = (Bytes(need), Bytes(left));
             let problem = format!(
-                "{what} needs about {need}, and the limit of this process (ulimit -v) leaves \
-                 {left}: raise it; --no-space-check starts nevertheless"
+                "{what} reserves up to {need}, and the limit of this process (ulimit -v) leaves \
+                 {left}: raise it{remedy}; --no-space-check starts nevertheless"
             );
             Err(ConfigError::at("address space", problem))
         }

@@ -125,6 +125,9 @@ pub trait Answers {
     ) -> Encoded;
 }
 
+/// Room for records in a new buffer, which grows if they are longer.
+const SHORT_RECORDS: usize = 16 << 10;
+
 /// The writer of a payload, straight into the frame's buffer.
 #[derive(Debug)]
 pub struct Writer<'a> {
@@ -144,7 +147,12 @@ impl<'a> Writer<'a> {
         noise: Stream,
         buffer: &'a mut Vec<u8>,
     ) -> Writer<'a> {
-        buffer.reserve_exact(format.size().limit());
+        let room = match format {
+            // Most are far shorter than the limit.
+            Format::Records(limit) => *limit.min(&SHORT_RECORDS),
+            format => format.size().limit(),
+        };
+        buffer.reserve_exact(room);
         Writer { format, to, noise, lie: None, buffer, sum: None }
     }
 

@@ -31,6 +31,9 @@ const FLOAT: u64 = 4;
 /// The memory of a process before its node allocates anything: measured at 13 MB, rounded down.
 const PROCESS: u64 = 10_000_000;
 
+/// Address space for what is left out here: no allocation can be refused later.
+const SMALL: u64 = 16 << 20;
+
 /// The remedy if a run is too large for this machine.
 const SMALLER: &str = "take a smaller model, a rule that keeps less (gradvine rules --parameters \
                        D), or a \
@@ -129,7 +132,8 @@ impl Needs {
     pub fn check(&self, design: &Design, what: &str, remedy: &str) -> Result<(), ConfigError> {
         let value = format!("{} parameters", design.parameters());
         let remedy = format!("{remedy}{SMALLER}");
-        memory::require(self.total(), "model", &value, what, &remedy)
+        memory::require(self.total(), "model", &value, what, &remedy)?;
+        memory::require_address_space(self.total().saturating_add(SMALL), what, "")
     }
 
     /// [`Needs::check`] for a run with all nodes on this machine.

@@ -57,6 +57,24 @@ fn a_model_that_does_not_fit_the_memory_is_refused() {
 }
 
 #[test]
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn threads_whose_address_space_does_not_fit_are_refused() {
+    let run = |megabytes: u32, folder: &tempfile::TempDir| {
+        let mut command = tight(megabytes);
+        command.args(["train", "-q", "--rounds", "2", "--no-baseline", "--out"]);
+        command.arg(folder.path().join("run")).env_remove("MALLOC_ARENA_MAX");
+        command
+    };
+    let folder = command::folder();
+    for megabytes in [200, 400, 600] {
+        let line = refused(&mut run(megabytes, &folder));
+        assert!(line.contains("address space: a network with 8 of its nodes here"), "{line}");
+        assert!(line.contains("(ulimit -v) leaves") && line.contains("MALLOC_ARENA_MAX=2"));
+    }
+    run(600, &folder).env("MALLOC_ARENA_MAX", "2").assert().success();
+}
+
+#[test]
 #[ignore = "slow"]
 #[cfg(target_os = "linux")]
 fn a_node_that_does_not_fit_the_memory_is_refused() {
