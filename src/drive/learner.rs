@@ -71,10 +71,11 @@ pub trait Learner: Send {
         false
     }
 
-    /// Whether a loss of its batches shows that the run has diverged. A program's loss may be any
+    /// A loss that shows that this node has diverged, if one does: that of its batch at x, or that
+    /// of its rows after its own update, which it has not sent yet. A program's loss may be any
     /// number.
-    fn has_diverged(&self, _loss: f64) -> bool {
-        false
+    fn diverged(&self, _loss: f64, _x: &[f32], _update: &[f32]) -> Option<f64> {
+        None
     }
 
     /// Whether this node asks that all nodes end soon; looked at after each gradient. All nodes
@@ -155,7 +156,7 @@ pub fn compute(
     // A learner that has panicked is not called again.
     let computed = panic::catch_unwind(AssertUnwindSafe(|| {
         let computed = learner.compute_lent(round, &x, update, &mut ready)?;
-        let diverged = learner.has_diverged(computed.1);
+        let diverged = learner.diverged(computed.1, &x, &computed.0);
         Ok((computed, learner.step(round), learner.ends(), learner.tally(), diverged))
     }));
     let computed = computed.unwrap_or_else(|payload| Err(describe_panic(&*payload)));
@@ -164,7 +165,7 @@ pub fn compute(
         hand(Input::Tally { round, tally: *tally });
     }
     hand(match computed {
-        Ok(((_, loss), .., true)) => Input::Diverged { round, x, loss },
+        Ok((.., Some(loss))) => Input::Diverged { round, x, loss },
         Ok(((update, loss), step, ends, ..)) if update.len() == length => {
             Input::Computed { round, x, update, loss, step, ends }
         }

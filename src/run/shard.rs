@@ -199,6 +199,23 @@ impl ShardLearner {
         Some(Tally { loss: evaluate(&self.model, x, kept).loss * rows as f64, rows })
     }
 
+    /// The loss of some of its rows after its own update, if that is longer than the model and its
+    /// start: a usual one is far shorter.
+    fn loss_after(&self, x: &[f32], update: &[f32]) -> Option<f64> {
+        const ROWS: usize = 64;
+        let longest = vector::norm_squared(x).sqrt() + (x.len() as f64).sqrt();
+        let length = vector::norm_squared(update).sqrt();
+        // What is not finite is found in the model.
+        if !length.is_finite() || length <= longest {
+            return None;
+        }
+        let data = &self.started.as_ref()?.data;
+        let every = data.rows().div_ceil(ROWS).max(1);
+        let some: Vec<usize> = (0..data.rows()).step_by(every).collect();
+        let after: Vec<f32> = x.iter().zip(update).map(|(x, update)| x - update).collect();
+        Some(evaluate(&self.model, &after, &data.select(&some)).loss)
+    }
+
     fn started(&mut self) -> &mut Started {
         self.started.as_mut().expect("the core asks for gradients after the setup records are in")
     }
@@ -249,8 +266,14 @@ impl Learner for ShardLearner {
         Ok(())
     }
 
-    fn has_diverged(&self, loss: f64) -> bool {
-        self.started.as_ref().is_some_and(|started| loss.is_nan() || loss > started.limit)
+    fn diverged(&self, loss: f64, x: &[f32], update: &[f32]) -> Option<f64> {
+        let started = self.started.as_ref()?;
+        let is_beyond = |loss: &f64| loss.is_nan() || *loss > started.limit;
+        Some(loss).filter(is_beyond).or_else(|| {
+            // In the mean with its neighbours' models, this step would end all of them at once.
+            let after = self.loss_after(x, update).filter(|_| started.limit < f64::MAX);
+            after.filter(is_beyond)
+        })
     }
 
     fn compute(&mut self, round: Round, x: &[f32], update: &mut [f32]) -> f64 {
