@@ -50,8 +50,8 @@ pub trait Kind: Send + Sync + fmt::Debug {
         false
     }
 
-    /// By which factor the gradients of scaled numbers are multiplied. The deviation that they are
-    /// scaled to is the inverse of its root, so that it changes the curvature only.
+    /// The square of the factor by which the scaled numbers of a network are multiplied. The factor
+    /// is in the deviation of their scale; their gradients are multiplied by its square.
     fn damping(&self, _shape: &Shape) -> f64 {
         1.0
     }

@@ -76,8 +76,10 @@ impl Kind for Mlp {
         true
     }
 
-    /// The curvature of squared errors grows with the width H of the last hidden layer, that of
-    /// cross-entropy does not: divided by H / 16 it suits the same steps.
+    /// Numbers are multiplied by sqrt(16 / H), for a last hidden layer of H > 16 units: the
+    /// parameterisation of Jacot, Gabriel and Hongler ("Neural Tangent Kernel", 2018, section 3),
+    /// relative to a width of 16. Without it the curvature of squared errors grows with H, and a
+    /// step that suits 16 units diverges with 256.
     fn damping(&self, shape: &Shape) -> f64 {
         shape.hidden.last().map_or(1.0, |width| (16.0 / *width as f64).min(1.0))
     }
@@ -101,8 +103,8 @@ fn layers(shape: &Shape) -> Vec<Affine> {
 
 struct Perceptron {
     task: Task,
-    /// The scale of the predicted numbers, if it is trained on scaled ones, and by which factor
-    /// their gradients are multiplied.
+    /// The scale of the predicted numbers, if it is trained on scaled ones, and what their
+    /// gradients are multiplied by ([`Kind::damping`]).
     targets: Option<(Scale, f32)>,
     layers: Vec<Affine>,
     /// The output of each layer for the current block: after ReLU; the last one's scores or

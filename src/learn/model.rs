@@ -36,7 +36,8 @@ pub struct ModelParams {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<Task>,
     /// The widths of the hidden layers. Each ends with a ReLU, max(0, x); there is no dropout and
-    /// no normalisation.
+    /// no normalisation. In a regression the numbers after a last hidden layer of more than 16
+    /// units, H, are multiplied by sqrt(16 / H) (docs/data.md).
     ///
     /// Accepts: a list of up to 64 whole numbers, each from 1; only with `kind = "mlp"`. The model
     /// has at most 4294967295 parameters. Default: `[256]`.
