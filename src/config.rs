@@ -11,7 +11,7 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::printable::shorten;
+use crate::{inputs, printable::shorten};
 
 mod values;
 
@@ -283,7 +283,7 @@ pub(crate) use typed_error;
 /// If it cannot be read, or a key is unknown, missing or of the wrong type.
 pub(crate) fn read_file<P: DeserializeOwned>(section: &str, path: &Path) -> Result<P, ConfigError> {
     let within = |error: ConfigError| error.within(path.display());
-    let text = std::fs::read_to_string(path)
+    let text = inputs::read_to_string(path)
         .map_err(|error| ConfigError::at(section, format!("cannot be read: {error}")))
         .map_err(|error| within(error.with_fault(Fault::Unreadable)))?;
     let table: toml::Table =

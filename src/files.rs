@@ -10,6 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::inputs;
+
 /// Makes a new file. One that has this name is removed first, or the link that has it, but not what
 /// the link leads to.
 ///
@@ -18,6 +20,7 @@ use std::{
 pub fn create(path: &Path) -> io::Result<File> {
     // Somebody may make another one meanwhile.
     const TRIES: usize = 3;
+    inputs::check(path)?;
     let mut result = create_new(path);
     for _ in 0..TRIES {
         match &result {
@@ -86,6 +89,7 @@ fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 /// # Errors
 /// If it cannot be written; an existing one is then unchanged.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    inputs::check(path)?;
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".part");
     let part = path.with_file_name(name);

@@ -60,6 +60,7 @@ pub mod drive;
 pub mod experiment;
 pub mod files;
 pub mod gossip;
+pub mod inputs;
 pub mod learn;
 pub mod links;
 pub mod memory;

@@ -11,6 +11,7 @@ use crate::{
     drive::{Change, Elapsed, NoopObserver, Observer, RunError},
     experiment::Selection,
     gossip::{Lie, LinkTraffic, Node, OwnModel, Rejoin, RoundDone, tree::Readers},
+    inputs,
     links::Conditions,
     mixing::Topology,
     run::{Design, Driven, OwnRun, Summary, Whole, check_history},
@@ -70,6 +71,7 @@ pub fn experiment_of(
     selection: &Selection,
     summary: &Path,
 ) -> Result<Option<PathBuf>, ConfigError> {
+    inputs::note(summary);
     if *selection != Selection::default() {
         return Ok(selection.experiment.clone());
     }

@@ -277,7 +277,7 @@ mod tests {
         assert!(data.remarks.concat().contains("line 2, column 2"), "{:?}", data.remarks);
         // Where the assumption may be the fault, the error names it.
         let error = problem("age,2,3,0\n1,2,0,1\n3,4,1,0\n");
-        assert!(error.contains("data.header = true if it is not"), "{error}");
+        assert!(error.contains("if it is not, say data.header = true"), "{error}");
     }
 
     #[test]

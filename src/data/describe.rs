@@ -9,8 +9,9 @@ use super::{
     columns,
     encode::{Heading, Rows},
     load::{Options, tables},
-    others::similar,
+    others::{similar, similar_classes},
     schema::{Column, ColumnKind, Missing, Schema},
+    spelling::shown,
 };
 use crate::config::ConfigError;
 
@@ -34,6 +35,8 @@ pub struct Description {
     pub header: bool,
     /// The names of the classes in the order of their numbers, if the first line has them.
     pub class_names: Option<Vec<String>>,
+    /// Whether a draft says what `header` is: the lines alone do not show it.
+    pub says_header: bool,
     /// What was assumed or noticed and a user should know.
     pub remarks: Vec<String>,
 }
@@ -204,8 +207,8 @@ impl ColumnDescription {
                 let remark = match similar(&values) {
                     Some((value, other)) => Some(format!(
                         "two spellings of one value? \"{}\" and \"{}\"",
-                        columns::excerpt(value),
-                        columns::excerpt(other)
+                        shown(value),
+                        shown(other)
                     )),
                     None => (numbers > 0).then(|| format!("{numbers} cells are numbers")),
                 };
@@ -383,8 +386,14 @@ pub fn describe(source: &str, options: &Options) -> Result<Description, DataErro
         let error = ConfigError::new("data.target", &columns[target].name, problem);
         return Err(error.within(source).into());
     }
-    let mut described = Description { rows, columns, target, header, class_names, remarks };
+    // A first line that counts rows and names classes is recognised; it is neither.
+    let says_header =
+        class_names.is_none() && (options.header.is_some() || !header || !remarks.is_empty());
+    let mut described =
+        Description { rows, columns, target, header, class_names, says_header, remarks };
     described.remark_foreign(source);
+    let spellings = described.classes().and_then(|classes| similar_classes(&classes));
+    described.remarks.extend(spellings);
     Ok(described)
 }
 

@@ -32,8 +32,7 @@ impl Description {
         let schema = self.schema();
         let mut text = String::from("[data]\n");
         text += &format!("source = {}\n", quote(source));
-        // A first line that counts rows and names classes is recognised; it is neither.
-        if self.class_names.is_none() && (!self.header || !self.remarks.is_empty()) {
+        if self.says_header {
             text += &format!("header = {}\n", self.header);
         }
         text += &format!("target = {}\n", quote(&self.columns[self.target].name));
@@ -123,6 +122,27 @@ mod tests {
         assert!(draft.contains(classes) && !draft.contains("header"), "{draft}");
         assert_eq!((whole.design.features, whole.design.outputs), (3, 3));
         assert_eq!(whole.classes, ["setosa", "versicolor", "virginica"]);
+    }
+
+    #[test]
+    fn a_draft_says_what_the_user_knows_about_the_first_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows.csv");
+        let rows: String = (0..40).map(|row| format!("{},7{row},{}\n", row % 3, row % 2)).collect();
+        let (file, text) = (path.to_str().unwrap(), format!("1999,2004,2003\n{rows}"));
+        std::fs::write(&path, text).unwrap();
+        for (header, rows, target) in
+            [(None, 41, "2"), (Some(false), 41, "2"), (Some(true), 40, "2003")]
+        {
+            let options = Options { header, ..Options::default() };
+            let described = describe(file, &options).unwrap();
+            assert_eq!((described.rows, &*described.columns[2].name), (rows, target));
+            let draft = described.draft(file);
+            let sets = ["data.test_share=0".to_string()];
+            let whole = crate::run::Whole::new(Experiment::parse(&draft, &sets).unwrap()).unwrap();
+            let read: usize = whole.shards.iter().map(|shard| shard.raw().rows()).sum();
+            assert_eq!(read as u64, rows, "{draft}");
+        }
     }
 
     #[test]

@@ -8,7 +8,10 @@ use std::{
 };
 
 use super::{DataError, embedded, load::unreadable};
-use crate::config::{ConfigError, Fault};
+use crate::{
+    config::{ConfigError, Fault},
+    inputs,
+};
 
 /// The files of a source that is no embedded set: the file, or those of the folder, sorted by name.
 /// Those of folders in it are not read, nor those whose names begin with a point or an underscore,
@@ -27,6 +30,7 @@ pub(super) fn files_of(source: &str) -> Result<Vec<PathBuf>, DataError> {
     if !path.is_dir() {
         return Ok(vec![path.to_path_buf()]);
     }
+    inputs::note(path);
     let listed = || -> io::Result<Vec<PathBuf>> {
         fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect()
     };

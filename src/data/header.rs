@@ -76,7 +76,11 @@ pub(super) fn find(
     }
     let assumed = if named { "the names of the columns" } else { "a row, so no column has a name" };
     let remark = (!certain).then(|| {
-        format!("the first line is taken for {assumed}; data.header = {} if it is not", !named)
+        format!(
+            "the first line is taken for {assumed}; if it is not, say data.header = {0} (`gradvine \
+             data describe --header {0}`)",
+            !named
+        )
     });
     Ok(Found { first: if named { First::Names(texts) } else { First::Row }, remark })
 }

@@ -24,7 +24,7 @@ use super::{
     npy, npz, records,
     schema::Schema,
 };
-use crate::{config::ConfigError, memory};
+use crate::{config::ConfigError, inputs, memory};
 
 /// The largest accepted file, in bytes: 8 GiB, which as `f32` exceeds one node's memory in most
 /// cases.
@@ -445,7 +445,7 @@ fn numbers<'a>(name: &str, bytes: &'a [u8]) -> Result<Numbers<'a>, DataError> {
 }
 
 /// The file of labels: the option, or the customary name.
-pub(crate) fn labels_path(source: &str, options: &Options) -> Option<PathBuf> {
+pub(super) fn labels_path(source: &str, options: &Options) -> Option<PathBuf> {
     if let Some(path) = &options.labels_file {
         return Some(path.clone());
     }
@@ -486,7 +486,7 @@ fn open_file<'a>(path: &Path, name: &'a str) -> Result<Opened<'a>, DataError> {
 
 /// Opens a file; its length if it has one, as pipes have not.
 fn file_of(path: &Path) -> Result<(File, Option<u64>), DataError> {
-    let file = File::open(path).map_err(DataError::Unreadable)?;
+    let file = inputs::open(path).map_err(DataError::Unreadable)?;
     let metadata = file.metadata().map_err(DataError::Unreadable)?;
     if metadata.is_dir() {
         return Err(unreadable("a folder, but a file is needed"));

@@ -21,6 +21,7 @@
 //! | `classes` | labels by the names of their classes |
 //! | `schema`, `codes` | [`Schema`]: the columns by name, and their features |
 //! | `others` | remarks on values that a category does not list |
+//! | `spelling` | what two spellings of a text have in common |
 //! | `split` | [`split_test`], [`shards`]: test rows leave first, then the rest is divided |
 //! | `describe` | [`describe`]: what is in each column, and a schema drafted from it |
 //! | `draft` | an experiment drafted from such a description |
@@ -80,6 +81,7 @@ mod preprocessing;
 mod records;
 mod scale;
 mod schema;
+mod spelling;
 mod split;
 mod synthetic;
 mod twofold;
@@ -100,9 +102,9 @@ pub use embedded::{EMBEDDED, Embedded};
 pub use error::DataError;
 pub use input::{Reading, observe_reading};
 pub(crate) use load::beside;
-pub(crate) use load::labels_path;
 pub(crate) use load::path_beside;
 pub use load::{Format, MAX_FILE_BYTES, Options, load, parse, read};
+pub(crate) use others::similar_classes;
 pub(crate) use preprocessing::GapSums;
 pub use preprocessing::{Gaps, Preprocessing};
 pub use scale::{Moments, Scale};

@@ -8,6 +8,7 @@ use super::{
     codes::{digits, plain},
     columns::excerpt,
     schema::Column,
+    spelling::{shown, spelling},
 };
 
 /// Different texts that are counted.
@@ -51,12 +52,12 @@ impl Others {
         let mut texts: Vec<(&String, u64, Option<&String>)> =
             self.texts.iter().map(|(text, count)| (text, *count, like(text))).collect();
         texts.sort_by_key(|(_, count, like)| (like.is_none(), u64::MAX - count));
-        let shown: Vec<String> = texts
+        let first: Vec<String> = texts
             .iter()
             .take(SHOWN)
             .map(|(text, count, like)| {
-                let like = like.map(|value| format!(", listed as \"{}\"", excerpt(value)));
-                format!("\"{}\" ({count}{})", excerpt(text), like.unwrap_or_default())
+                let like = like.map(|value| format!(", listed as \"{}\"", shown(value)));
+                format!("\"{}\" ({count}{})", shown(text), like.unwrap_or_default())
             })
             .collect();
         let more = if texts.len() > SHOWN { ", .." } else { "" };
@@ -65,7 +66,7 @@ impl Others {
              {}{more}",
             excerpt(&column.name),
             self.rows,
-            shown.join(", "),
+            first.join(", "),
         ))
     }
 }
@@ -80,21 +81,19 @@ pub(super) fn similar(values: &[String]) -> Option<(&str, &str)> {
 
 /// A remark on such values of a column.
 pub(super) fn similar_remark(column: &Column) -> Option<String> {
-    let (value, other) = similar(column.values.as_deref()?)?;
-    Some(format!(
-        "column {}: \"{}\" and \"{}\" are two values: are they spellings of one?",
-        excerpt(&column.name),
-        excerpt(value),
-        excerpt(other)
-    ))
+    let words = similar_words(column.values.as_deref()?)?;
+    Some(format!("column {}: {words}", excerpt(&column.name)))
 }
 
-/// What two spellings of a word have in common: letters without their case, and digits. Of texts
-/// without any, such as `+` and `-`, it is the text.
-fn spelling(text: &str) -> String {
-    let common: String = text.chars().filter(|char| char.is_alphanumeric()).collect();
-    let is_number = text.parse::<f64>().is_ok();
-    if common.is_empty() || is_number { text.into() } else { common.to_lowercase() }
+/// A remark on such names of classes: rows of one class may be divided among two.
+pub(crate) fn similar_classes(classes: &[String]) -> Option<String> {
+    Some(format!("classes: {}", similar_words(classes)?))
+}
+
+fn similar_words(values: &[String]) -> Option<String> {
+    let (value, other) = similar(values)?;
+    let (value, other) = (shown(value), shown(other));
+    Some(format!("\"{value}\" and \"{other}\" are two values: are they spellings of one?"))
 }
 
 #[cfg(test)]
@@ -132,7 +131,11 @@ mod tests {
     fn two_spellings_among_the_values_are_named() {
         assert!(similar_remark(&column(&["Siemens", "GE", "siemens"])).is_some());
         assert!(similar_remark(&column(&["St. Olav", "St Olav"])).is_some());
-        for different in [&["a", "b"][..], &["-1", "1"], &["+", "-"], &["1.0", "10"]] {
+        let remark = similar_remark(&column(&["K\u{f6}ln", "Ko\u{308}ln"])).unwrap();
+        assert!(remark.contains("\"K\u{f6}ln\" and \"Ko\\u{308}ln\" are two"), "{remark}");
+        for different in
+            [&["<=50K", ">50K"][..], &["a", "b"], &["-1", "1"], &["+", "-"], &["1.0", "10"]]
+        {
             assert_eq!(similar_remark(&column(different)), None, "{different:?}");
         }
     }

@@ -1,17 +1,13 @@
 //! Writes files completely or not at all, and a dataset as such a file.
 
-use std::{
-    fmt::Write as _,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fmt::Write as _, path::Path};
 
 use super::{
     DataError,
     dataset::{Dataset, Target},
     disk::{FileSystem, replace_file},
 };
-use crate::config::ConfigError;
+use crate::{config::ConfigError, inputs};
 
 /// Writes a CSV file from which [`load`](super::load) reads the same bits: shortest decimals, the
 /// targets last, missing values as empty cells. The first line names the columns if their names are
@@ -71,42 +67,19 @@ fn is_missing(data: &Dataset, row: usize, feature: usize) -> bool {
 /// # Errors
 /// If the file cannot be written; an existing one is then unchanged.
 pub fn write_atomically(path: &Path, parts: &[&[u8]]) -> Result<(), DataError> {
+    let unwritable = |error| DataError::Unwritable(error).within(path.display());
+    inputs::check(path).map_err(unwritable)?;
     replace_file(&FileSystem, path, &mut |file| {
         parts.iter().try_for_each(|part| file.write_all(part))
     })
 }
 
-/// Refuses to write over what a command reads: `out` must be none of these files, also by another
-/// name, and in none of these folders. What does not exist is no file.
+/// Refuses to write over a file that this command reads ([`inputs::check`]).
 ///
 /// # Errors
-/// If it is; `place` is `flag`.
-pub fn check_output(flag: &str, out: &Path, read: &[PathBuf]) -> Result<(), ConfigError> {
-    let refuse = |problem: &str| Err(ConfigError::new(flag, out.display(), problem));
-    let folder = match out.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let folder = fs::canonicalize(folder);
-    for read in read.iter().filter_map(|read| fs::canonicalize(read).ok()) {
-        if is_same(out, &read) {
-            return refuse("is read by this command: name another file");
-        }
-        if read.is_dir() && folder.as_ref().is_ok_and(|folder| *folder == read) {
-            return refuse("all files of this folder are read: name a file elsewhere");
-        }
-    }
-    Ok(())
-}
-
-/// Whether two paths lead to the same file.
-fn is_same(one: &Path, other: &Path) -> bool {
-    #[cfg(unix)]
-    if let (Ok(one), Ok(other)) = (fs::metadata(one), fs::metadata(other)) {
-        use std::os::unix::fs::MetadataExt;
-        return one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino());
-    }
-    fs::canonicalize(one).is_ok_and(|one| one == other)
+/// If it is read; `place` is that of the error.
+pub fn check_output(place: &str, out: &Path) -> Result<(), ConfigError> {
+    inputs::check(out).map_err(|error| ConfigError::new(place, out.display(), error.to_string()))
 }
 
 #[cfg(test)]
@@ -166,29 +139,5 @@ mod tests {
         );
         assert!(write_atomically(&folder.path().join("no/such"), &[b"x"]).is_err());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn nothing_is_written_over_what_is_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        fs::create_dir_all(path("parts")).unwrap();
-        for name in ["in.csv", "other.csv", "parts/1.csv"] {
-            fs::write(path(name), "x").unwrap();
-        }
-        let read = [path("in.csv"), path("parts"), path("not there")];
-        let refused = |name: &str| check_output("--out", &path(name), &read).is_err();
-        assert!(refused("in.csv") && refused("parts/../in.csv"));
-        assert!(refused("parts/1.csv") && refused("parts/new.csv"));
-        assert!(!refused("other.csv") && !refused("new.csv") && !refused("not there"));
-        #[cfg(unix)]
-        {
-            std::os::unix::fs::symlink(path("in.csv"), path("link.csv")).unwrap();
-            fs::hard_link(path("in.csv"), path("hard.csv")).unwrap();
-            assert!(refused("link.csv") && refused("hard.csv"));
-            check_output("--out", Path::new("/dev/null"), &["/dev/null".into()]).unwrap();
-        }
-        let error = check_output("--out", &path("in.csv"), &read).unwrap_err().to_string();
-        assert!(error.ends_with("in.csv: is read by this command: name another file"), "{error}");
     }
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     config::{self, ConfigError, Fault},
-    data,
+    data, inputs,
     learn::{Init, ModelParams, OptimizerParams},
 };
 pub use network::{AbsentParams, Compute, LiarParams, NetworkParams, Sends, Uplink};
@@ -136,7 +136,7 @@ impl Experiment {
     /// If the file cannot be read, is not TOML, or has an unknown section or key or a wrong type.
     pub fn load(path: &Path, sets: &[String]) -> Result<Experiment, ConfigError> {
         let origin = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| {
+        let text = inputs::read_to_string(path).map_err(|error| {
             ConfigError::at("experiment", format!("cannot be read: {error}"))
                 .with_fault(Fault::Unreadable)
                 .within(&origin)
@@ -262,6 +262,19 @@ impl Experiment {
             }
         }
         moved
+    }
+
+    /// Remembers the files that the experiment names, before they are read ([`inputs`]): nothing
+    /// is written over them.
+    pub fn note_files(&self) {
+        let moved = self.moved();
+        let init = match &moved.model.init {
+            Some(Init::File(path)) => Some(path),
+            _ => None,
+        };
+        let files = [init, moved.data.labels.as_ref(), moved.topology.file.as_ref()];
+        let sources = moved.data.sources.iter().flatten().chain([&moved.data.source]);
+        files.into_iter().flatten().chain(sources).for_each(|path| inputs::note(path.as_ref()));
     }
 
     /// The experiment as a file that reads back to the same experiment.

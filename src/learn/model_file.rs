@@ -28,7 +28,7 @@ use crate::{
     data::{
         Columns, Dataset, Options, Preprocessing, Scale, Schema, Task, are_named, write_atomically,
     },
-    vector,
+    inputs, vector,
 };
 
 /// The maximum length of a header: there are at most a few hundred tensors, and scaling takes some
@@ -303,7 +303,7 @@ fn damaged(problem: impl ToString) -> ModelError {
 
 fn read_file(path: &Path) -> Result<Vec<u8>, ModelError> {
     let fail = |error| ModelError::Unreadable(error).within(path.display());
-    let file = File::open(path).map_err(fail)?;
+    let file = inputs::open(path).map_err(fail)?;
     let length = file.metadata().map_err(fail)?.len();
     let limit = 8 + MAX_HEADER + 4 * super::MAX_PARAMETERS as u64;
     if length > limit {

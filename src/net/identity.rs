@@ -5,7 +5,10 @@ use std::{fs, io::Write, path::Path};
 
 use libp2p::identity::Keypair;
 
-use crate::config::{ConfigError, Fault};
+use crate::{
+    config::{ConfigError, Fault},
+    inputs,
+};
 
 /// The maximum length of a key file, in bytes.
 const LONGEST: u64 = 4096;
@@ -75,7 +78,7 @@ pub fn load(path: &Path) -> Result<Keypair, ConfigError> {
             )));
         }
     }
-    let bytes = fs::read(path).map_err(unread)?;
+    let bytes = inputs::read(path).map_err(unread)?;
     if bytes.is_empty() {
         return Err(foreign("it is empty"));
     }

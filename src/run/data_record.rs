@@ -3,7 +3,6 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
     io::{self, ErrorKind},
     path::Path,
 };
@@ -14,7 +13,7 @@ use super::{RunDirectory, Whole, division::Origin};
 use crate::{
     config::ConfigError,
     data::{self, Dataset, Target},
-    digest,
+    digest, inputs,
 };
 
 const FILE: &str = "data.json";
@@ -125,7 +124,7 @@ impl DataRecord {
     pub fn beside(model: &Path) -> Result<DataRecord, ConfigError> {
         let path = model.with_file_name(FILE);
         let wrong = |problem: String| ConfigError::at(path.display().to_string(), problem);
-        match fs::read(&path) {
+        match inputs::read(&path) {
             Ok(text) => serde_json::from_slice(&text)
                 .map_err(|error| wrong(format!("is no record of a run's data: {error}"))),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(DataRecord::default()),

@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsStr,
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
@@ -14,7 +15,7 @@ use super::{
     leave,
     metrics::Metric,
 };
-use crate::{config::ConfigError, files};
+use crate::{config::ConfigError, data::check_output, files, inputs};
 
 /// The files that a run writes before its first round, and its summaries.
 const FILES: [&str; 7] = [
@@ -213,6 +214,7 @@ impl Held {
             let problem = format!("no run has written the {own} in this folder; name another");
             return Err(ConfigError::new("run.out", path.display(), problem));
         }
+        check_unread(path)?;
         let fresh = !path.exists();
         files::create_folder(path).map_err(|error| unwritable(path, &error))?;
         refuse_links(path)?;
@@ -235,17 +237,36 @@ pub(super) fn unwritable(path: &Path, error: &io::Error) -> ConfigError {
 
 /// Removes the files of a run, also its models and checkpoints.
 fn clear(path: &Path) -> io::Result<()> {
-    let is_model = |name: &str| name.starts_with("model-") && name.ends_with(".safetensors");
     for entry in fs::read_dir(path)? {
         let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name == CHECKPOINTS {
+        if entry.file_name() == CHECKPOINTS {
             fs::remove_dir_all(entry.path())?;
-        } else if FILES.contains(&name.as_str()) || is_model(&name) {
+        } else if is_of_a_run(&entry.file_name()) {
             fs::remove_file(entry.path())?;
         }
     }
     Ok(())
+}
+
+/// Whether a run writes a file of this name, beside its checkpoints.
+fn is_of_a_run(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    let is_model = name.starts_with("model-") && name.ends_with(".safetensors");
+    is_model || FILES.contains(&&*name)
+}
+
+/// Refuses a folder in which this run would write over a file that it reads, such as the model
+/// that it starts from.
+fn check_unread(path: &Path) -> Result<(), ConfigError> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let own = entries.filter(|entry| is_of_a_run(&entry.file_name()));
+    let Some(read) = own.map(|entry| entry.path()).find(|file| inputs::check(file).is_err()) else {
+        // The folder may be one of rows, which are all read.
+        return check_output("run.out", &path.join("summary.json"));
+    };
+    let name = read.file_name().unwrap_or_default().display();
+    let problem = format!("this run reads {name} in it, and would write over it: name another");
+    Err(ConfigError::new("run.out", path.display(), problem))
 }
 
 /// Refuses folders of checkpoints, or of nodes, that are links.

@@ -98,7 +98,7 @@ impl Division {
     /// # Errors
     /// If a source cannot be read or does not fit the others, or the division is impossible.
     pub fn read(experiment: &mut Experiment, nodes: usize) -> Result<Division, ConfigError> {
-        let division = match &experiment.data.sources {
+        let mut division = match &experiment.data.sources {
             Some(sources) => {
                 let sources = sources.clone();
                 refuse_contradictions(experiment)?;
@@ -110,6 +110,7 @@ impl Division {
             // So that nodes which read this experiment number their classes alike.
             experiment.data.classes = Some(division.classes.clone());
         }
+        division.remarks.extend(data::similar_classes(&division.classes));
         Ok(division)
     }
 

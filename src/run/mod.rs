@@ -67,7 +67,7 @@ pub use predictions::{PredictionFormat, Predictions};
 pub use read::{Point, Run, Span, Status};
 pub use recorder::{MEAN_MODEL, Recorder, RunInfo, Warn, write_summary};
 pub use row_constants::RowConstants;
-pub use scoring::{Scored, Scoring, Wanted, files_read, model_file, read_rows};
+pub use scoring::{Scored, Scoring, Wanted, model_file, read_rows};
 pub use session::{Driven, Finished, Session, SessionEvent};
 pub(crate) use shard::class_counts;
 pub use shard::{ShardLearner, Shared};

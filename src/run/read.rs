@@ -11,6 +11,7 @@ use super::{Summary, metrics::Metric};
 use crate::{
     config::{ConfigError, Fault},
     experiment::Experiment,
+    inputs,
     mixing::Topology,
 };
 
@@ -208,7 +209,7 @@ fn summary(path: &Path, topology: &Topology) -> Result<Option<Summary>, ConfigEr
     }
     let wrong =
         |place: &str, problem: String| ConfigError::at(place, problem).within(path.display());
-    let bytes = fs::read(path).map_err(|error| {
+    let bytes = inputs::read(path).map_err(|error| {
         wrong("summary", format!("cannot be read: {error}")).with_fault(Fault::Unreadable)
     })?;
     let summary = Summary::from_json(&bytes).map_err(|error| {
@@ -235,7 +236,7 @@ fn lines(path: &Path, nodes: usize, open: bool) -> Result<Lines, ConfigError> {
             .with_fault(Fault::Unreadable)
             .within(path.display())
     };
-    let mut reader = BufReader::new(fs::File::open(path).map_err(cannot)?);
+    let mut reader = BufReader::new(inputs::open(path).map_err(cannot)?);
     let (mut rounds, mut last): (BTreeMap<u64, Sums>, BTreeMap<u32, Metric>) = Default::default();
     let mut line = Vec::new();
     for number in 1.. {

@@ -46,14 +46,6 @@ pub fn read_rows(
     Ok((data, warnings))
 }
 
-/// The files that a command reads for a model and its rows: their output must be none of them.
-/// `labels` is the file of labels, if one is named.
-pub fn files_read(model: &Path, source: &str, labels: Option<&Path>) -> Vec<PathBuf> {
-    let options = Options { labels_file: labels.map(Path::to_path_buf), ..Options::default() };
-    let labels = data::labels_path(source, &options);
-    [model_file(model), source.into()].into_iter().chain(labels).collect()
-}
-
 /// The rows to score.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wanted {

@@ -342,6 +342,8 @@ impl Single {
         let of_tests = test.iter().flat_map(|test| &test.remarks);
         let new = of_tests.filter(|remark| !train.remarks.contains(remark));
         remarks.extend(new.cloned());
+        let named = design.experiment.data.classes.as_deref();
+        remarks.extend(named.and_then(data::similar_classes));
         let design = Arc::new(Design { agreed, remarks, ..design });
         let rows = std::iter::once(&train).chain(&test);
         let model = design.table_model()?;

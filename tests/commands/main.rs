@@ -13,6 +13,7 @@ mod doctor;
 mod early_stop;
 mod export;
 mod faults;
+mod inputs;
 mod interrupts;
 mod judging;
 mod members;

@@ -256,46 +256,6 @@ fn parquet_is_refused_by_a_program_without_it() {
 }
 
 #[test]
-fn no_command_writes_over_a_file_that_it_reads() {
-    let folder = trained();
-    let path = folder.path();
-    let refused = |arguments: &[&str], file: &str, words: &'static str| {
-        let before = fs::read(path.join(file)).unwrap();
-        gradvine()
-            .current_dir(path)
-            .args(arguments)
-            .assert()
-            .code(2)
-            .stderr(contains(words))
-            .stdout("");
-        assert_eq!(fs::read(path.join(file)).unwrap(), before, "{arguments:?}");
-    };
-    let read = "is read by this command";
-    fs::write(path.join("in.csv"), rows(0, true, false)).unwrap();
-    let predict = ["predict", "run", "in.csv", "--id", "0", "--out"];
-    refused(&[&predict[..], &["in.csv"]].concat(), "in.csv", "--out = in.csv: is read");
-    refused(&[&predict[..], &["./run/../in.csv"]].concat(), "in.csv", read);
-    let model = "run/model-mean.safetensors";
-    refused(&[&predict[..], &[model]].concat(), model, read);
-    fs::create_dir(path.join("parts")).unwrap();
-    fs::copy(path.join("train.csv"), path.join("parts/1.csv")).unwrap();
-    let parts = ["predict", "run", "parts", "--out", "parts/2.csv"];
-    refused(&parts, "parts/1.csv", "all files of this folder are read");
-    assert!(!path.join("parts/2.csv").exists());
-    fs::write(path.join("net.toml"), "family = \"ring\"\nnodes = 4\n").unwrap();
-    refused(&["topology", "make", "net.toml", "net.toml"], "net.toml", read);
-    refused(&["topology", "show", "net.toml", "--svg", "./net.toml"], "net.toml", read);
-    // A folder with an experiment of the user is not that of a run.
-    let experiment = "run.rounds = 1\ntopology.file = \"ring:3\"\nrule.kind = \"d-psgd\"\n";
-    fs::write(path.join("experiment.toml"), experiment).unwrap();
-    let run = ["simulate", "experiment.toml", "--out", ".", "-q"];
-    refused(&run, "experiment.toml", "no run has written the experiment.toml");
-    // Another name is fine.
-    gradvine().current_dir(path).args([&predict[..], &["out.csv"]].concat()).assert().success();
-    assert!(path.join("out.csv").is_file());
-}
-
-#[test]
 fn classes_have_their_names_without_test_rows() {
     let folder = trained();
     let sets = ["data.source=train.csv", "data.test_share=0", "data.split=iid"];

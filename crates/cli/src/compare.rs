@@ -93,6 +93,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
         grids: args.grids.clone(),
     };
     let combinations = comparison.combinations()?;
+    args.out.iter().try_for_each(|out| combinations.check_output(out))?;
     let seeds = comparison.seeds(&combinations, args.seed, args.seeds)?;
     let interrupt = Interrupt::install()?;
     let tally = Tally::new(!args.quiet && !args.json);

@@ -35,6 +35,9 @@ struct DescribeArgs {
     /// The column to predict, by name or position [default: the last]
     #[arg(long, allow_hyphen_values = true)]
     target: Option<String>,
+    /// Whether the first line of a text file names the columns [default: as its lines suggest]
+    #[arg(long, value_name = "BOOL")]
+    header: Option<bool>,
     /// Print only the draft: an experiment that can be run
     #[arg(long, conflicts_with = "json")]
     toml: bool,
@@ -46,7 +49,8 @@ struct DescribeArgs {
 /// Runs `gradvine data`.
 pub fn run(args: &Args) -> Result<(), Exit> {
     let Command::Describe(args) = &args.command;
-    let options = Options { target: args.target.clone(), ..Options::default() };
+    let DescribeArgs { target, header, .. } = args;
+    let options = Options { target: target.clone(), header: *header, ..Options::default() };
     show_reading();
     let names = [("data.target", "--target"), ("data.source", "FILE")];
     let described = data::describe(&args.file, &options)

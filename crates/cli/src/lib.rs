@@ -29,6 +29,7 @@ mod train;
 use std::{ffi::OsString, sync::OnceLock};
 
 use clap::{Parser, Subcommand};
+use gradvine::inputs;
 use gradvine_reference::{File, others_plain};
 use gradvine_terminal::{exit_code, log_to_stderr, refuse};
 
@@ -143,6 +144,7 @@ pub fn run(program: Program, arguments: Vec<OsString>) -> u8 {
         false => error.exit(),
     });
     log_to_stderr();
+    inputs::protect();
     let result = match cli.command {
         Command::Train(args) => train::run(args),
         Command::Node(args) => node::run(args),

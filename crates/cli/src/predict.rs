@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use gradvine::{
     config::ConfigError,
     data::Options,
-    run::{PredictionFormat, Predictions, files_read},
+    run::{PredictionFormat, Predictions},
 };
 use gradvine_terminal::{Exit, ignore_broken_pipe, open_output};
 
@@ -71,7 +71,6 @@ pub fn run(args: Args) -> Result<(), Exit> {
     let (saved, mut data) = open(&args.model, &args.data, &args.reading, more)?;
     saved.prepare(&mut data).map_err(ConfigError::from)?;
     let predictions = Predictions::new(&saved, data)?;
-    let read = files_read(&args.model, &args.data, args.reading.labels.as_deref());
-    let mut out = open_output(args.out.as_deref(), &read)?;
+    let mut out = open_output(args.out.as_deref())?;
     Ok(ignore_broken_pipe(predictions.write(format, &mut out))?)
 }

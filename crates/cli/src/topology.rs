@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 
 use gradvine::{
     config::ConfigError,
-    data::check_output,
-    mixing::{FileFormat, Schedule, Topology, Weights},
+    mixing::{Schedule, Topology, Weights},
     net::check_deployment,
 };
-use gradvine_report::topology::{Checks, Figures, Listing, Rounds, sheet, write_svg};
+use gradvine_report::topology::{Checks, Figures, Listing, Rounds, sheet, write_file, write_svg};
 use gradvine_terminal::{Exit, note, print, print_either};
 
 /// The folder of the topology files, relative to the project.
@@ -120,11 +119,11 @@ pub fn run(args: Args) -> Result<(), Exit> {
             let schedule = schedule.map(|name| Schedule::new(&name, &topology, source.seed));
             let wrong = |error| ConfigError::from(error).with_place("--schedule");
             let schedule = schedule.transpose().map_err(wrong)?;
-            svg.iter().try_for_each(|svg| write_svg(svg, &topology, &source.spec))?;
+            svg.iter().try_for_each(|svg| write_svg(svg, &topology))?;
             show(&topology, schedule.as_ref(), svg.as_deref(), json)
         }
         Command::Make { source, out, name } => {
-            let figures = Figures::of(&make(&source, &out, name)?);
+            let figures = Figures::of(&write_file(source.read()?, &out, name)?);
             Ok(print(&format!("{}: {}\n", out.display(), figures.in_short()))?)
         }
         Command::Check { files, json } => check(&files, json),
@@ -141,18 +140,6 @@ fn show(
     figures.schedule = schedule.map(|schedule| Rounds::of(schedule, topology));
     let line = picture.map(|path| format!("\npicture: {}\n", path.display())).unwrap_or_default();
     Ok(print_either(json, || &figures, || sheet(topology, &figures) + &line)?)
-}
-
-/// Writes a file, and returns its topology.
-fn make(source: &Source, out: &Path, name: Option<String>) -> Result<Topology, ConfigError> {
-    FileFormat::expect(out)?;
-    check_output("OUT", out, &[(&source.spec).into()])?;
-    let mut topology = source.read()?;
-    if let Some(name) = name {
-        topology = topology.with_name(name)?;
-    }
-    topology.write(out)?;
-    Ok(topology)
 }
 
 /// Prints a line for each valid file on standard output, and each problem on standard error.

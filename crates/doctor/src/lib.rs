@@ -22,6 +22,7 @@ use std::{path::Path, time::Duration};
 
 use gradvine::{
     config::ConfigError,
+    data::check_output,
     drive::RunError,
     links::{LinkModel, conditions},
     mixing::Topology,
@@ -133,6 +134,8 @@ impl Report {
         let Some(own) = &self.topology else {
             return Err(wrong("not written: not all neighbours were reached"));
         };
+        // It is read next, so that the figures in it stay.
+        check_output("--measure", file)?;
         let mut topology = if file.exists() { Topology::load(file)? } else { own.clone() };
         let nodes = || (0..own.nodes()).map(NodeId::from);
         let name = |node: NodeId| own.node(node).name.as_str();

@@ -61,7 +61,7 @@ pub fn convert(model: &Path, out: Option<&Path>) -> Result<(PathBuf, String), Co
     let saved = SavedModel::read(model)?;
     let out = out.map_or_else(|| model.with_extension("onnx"), Path::to_path_buf);
     let bytes = export(&saved).map_err(|error| error.within(model.display()))?;
-    check_output("--out", &out, &[model.to_path_buf()])?;
+    check_output("--out", &out)?;
     write_atomically(&out, &[&bytes])?;
     let shape = saved.model.shape();
     let outputs = match saved.model.task() {

@@ -57,6 +57,9 @@ impl Campaign {
         let mut studies = folder::load(&self.studies, &self.only)?;
         let missing: Vec<Option<String>> =
             studies.iter_mut().map(|study| folder::fill(study, &self.data)).collect();
+        for study in studies.iter().filter(|study| self.is_chosen(study)) {
+            folder::check_outputs(study, self.out.as_deref(), self.experiments.as_deref())?;
+        }
         if self.quick {
             studies.iter_mut().try_for_each(Study::shorten)?;
         }
@@ -154,7 +157,7 @@ impl Campaign {
         out: &Path,
         judged: &[(&Study, Option<Vec<Check>>)],
     ) -> Result<(), ConfigError> {
-        let file = out.join("results.md");
+        let file = out.join(folder::LIST);
         fs::create_dir_all(out)
             .map_err(|error| ConfigError::new("--out", out.display(), error.to_string()))?;
         let before = fs::read_to_string(&file).unwrap_or_default();

@@ -56,6 +56,14 @@ impl Case {
             }
         }
     }
+
+    /// Remembers the files that it reads, before it runs ([`Experiment::note_files`]). What is
+    /// wrong with it is found when it runs.
+    pub(crate) fn note_files(&self) {
+        if let Ok(experiment) = self.experiment(&[]) {
+            experiment.note_files();
+        }
+    }
 }
 
 /// Refuses unknown kinds, and constants that the rule or the compressor of an experiment does not

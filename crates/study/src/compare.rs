@@ -1,13 +1,14 @@
 //! Rules, compressors and topologies compared with each other: the combinations of lists, run and
 //! shown.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use gradvine::{compress, config::ConfigError, gossip::rule, mixing::Topology};
+use gradvine::{compress, config::ConfigError, data::check_output, gossip::rule, mixing::Topology};
 use gradvine_report::command_line;
 
 use crate::{
     Base, Bench, Case, Grid, LEAST_SEEDS, LEAST_TUNING_SEEDS, Outcome, Pick, Status, TUNING, picks,
+    table::files,
 };
 
 /// What to compare.
@@ -56,6 +57,15 @@ impl Combinations {
     pub fn seed(&self) -> Result<u64, ConfigError> {
         let (case, _) = self.cases.first().expect("a list has at least one item");
         Ok(case.experiment(&[])?.run.seed)
+    }
+
+    /// Refuses a folder in which the comparison would write over a file that it reads.
+    ///
+    /// # Errors
+    /// If it would; `place` is `--out`.
+    pub fn check_output(&self, out: &Path) -> Result<(), ConfigError> {
+        self.cases.iter().for_each(|(case, _)| case.note_files());
+        files().try_for_each(|name| check_output("--out", &out.join(name)))
     }
 
     /// Runs all combinations with these seeds, `jobs` runs at a time; they are tuned on seeds from

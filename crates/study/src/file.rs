@@ -255,7 +255,7 @@ impl Study {
     /// If it cannot be read or is invalid; the error names the line or the row.
     pub fn load(path: &Path) -> Result<Study, ConfigError> {
         let fail = |error: ConfigError| error.within(path.display());
-        let text = std::fs::read_to_string(path)
+        let text = gradvine::inputs::read_to_string(path)
             .map_err(|error| fail(ConfigError::at("study", format!("cannot be read: {error}"))))?;
         let mut study: Study =
             toml::from_str(&text).map_err(|error| fail(config::in_document(&text, &error)))?;

@@ -6,9 +6,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gradvine::{config::ConfigError, data::write_atomically};
+use gradvine::{
+    config::ConfigError,
+    data::{check_output, write_atomically},
+};
 
 use crate::{Check, Outcome, Study, Verdict, chart, page};
+
+/// The list of all studies, in the folder of pages.
+pub(crate) const LIST: &str = "results.md";
 
 /// Loads study files, and those of folders in the order of their names. Every name in `only` must
 /// be that of a study.
@@ -59,6 +65,45 @@ pub fn load(paths: &[PathBuf], only: &[String]) -> Result<Vec<Study>, ConfigErro
     files.iter().map(|path| Study::load(path)).collect()
 }
 
+/// The page of a study below the folder of pages, and its pictures in order.
+fn pages(study: &Study) -> (String, Vec<String>) {
+    let name = &study.name;
+    let picture = |number| format!("img/results/{name}-{number}.svg");
+    (format!("results/{name}.md"), (1..=study.picture.len()).map(picture).collect())
+}
+
+/// The file of a row as an experiment; `number` counts from 1.
+fn row_file(study: &Study, number: usize, row: &str) -> String {
+    let words = row.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let name = words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-");
+    format!("{}-{number:02}-{name}.toml", study.name)
+}
+
+/// Refuses folders in which a study would write over a file that it reads.
+///
+/// # Errors
+/// If it would; `place` is `--out` or `--experiments`.
+pub fn check_outputs(
+    study: &Study,
+    out: Option<&Path>,
+    experiments: Option<&Path>,
+) -> Result<(), ConfigError> {
+    study.rows.iter().for_each(|(case, _)| case.note_files());
+    let (page, pictures) = pages(study);
+    if let Some(out) = out {
+        let files = pictures.iter().chain([&page]).map(|file| out.join(file));
+        files.chain([out.join(LIST)]).try_for_each(|file| check_output("--out", &file))?;
+    }
+    if let Some(folder) = experiments {
+        let rows = (1..).zip(&study.rows);
+        let files = rows.map(|(number, (case, _))| row_file(study, number, &case.name));
+        files
+            .map(|file| folder.join(file))
+            .try_for_each(|file| check_output("--experiments", &file))?;
+    }
+    Ok(())
+}
+
 /// Writes a study's page and pictures. `again`: the command that makes them; `quick`: whether the
 /// study was shortened.
 ///
@@ -78,20 +123,20 @@ pub fn write(
     fs::create_dir_all(out.join("results")).map_err(wrong)?;
     fs::create_dir_all(out.join("img/results")).map_err(wrong)?;
     let mut pictures = Vec::new();
-    for (number, picture) in study.picture.iter().enumerate() {
+    let (page_file, files) = pages(study);
+    for (picture, file) in study.picture.iter().zip(files) {
         let chosen: Vec<(&str, &Outcome)> = (outcomes.iter())
             .map(|outcome| (outcome.case.name.as_str(), outcome))
             .filter(|(name, _)| {
                 picture.rows.is_empty() || picture.rows.iter().any(|row| row == name)
             })
             .collect();
-        let file = format!("img/results/{}-{}.svg", study.name, number + 1);
         let drawn = chart(&picture.title, &picture.words, picture.curve(), &chosen).svg();
         write_atomically(&out.join(&file), &[drawn.as_bytes()])?;
         pictures.push(format!("../{file}"));
     }
     let text = page(study, outcomes, checks, &pictures, again, quick);
-    write_atomically(&out.join(format!("results/{}.md", study.name)), &[text.as_bytes()])?;
+    write_atomically(&out.join(page_file), &[text.as_bytes()])?;
     Ok(())
 }
 
@@ -155,13 +200,7 @@ pub fn export(folder: &Path, study: &Study, outcomes: &[Outcome]) -> Result<(), 
         let mut sets = outcome.tuned.as_ref().map_or_else(Vec::new, |tuned| tuned.chosen.clone());
         sets.push(format!("run.seed={}", study.seed));
         let Ok(experiment) = outcome.case.experiment(&sets) else { continue };
-        let words = outcome
-            .case
-            .name
-            .split(|c: char| !c.is_ascii_alphanumeric())
-            .filter(|word| !word.is_empty());
-        let name = words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-");
-        let file = folder.join(format!("{}-{number:02}-{name}.toml", study.name));
+        let file = folder.join(row_file(study, number, &outcome.case.name));
         write_atomically(&file, &[experiment.moved().to_toml().as_bytes()])?;
     }
     Ok(())

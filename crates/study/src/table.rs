@@ -19,8 +19,21 @@ const COLUMNS: [Figure; 6] = [
 ];
 /// More columns if links or gradients take time.
 const TIMED: [Figure; 2] = [Figure::Time, Figure::Computing];
+/// Its files.
+const JSON: &str = "compare.json";
+const CSV: &str = "compare.csv";
 /// The mark after the best value of a column.
 const BEST: &str = "*";
+
+/// Its pictures: the file, the title, and what is drawn over what.
+const PICTURES: [(&str, &str, Figure, Figure); 6] = [
+    ("loss-rounds.svg", "Train loss over rounds", Figure::Rounds, Figure::TrainLoss),
+    ("accuracy-rounds.svg", "Test accuracy over rounds", Figure::Rounds, Figure::TestAccuracy),
+    ("loss-payload.svg", "Train loss over bytes sent", Figure::Payload, Figure::TrainLoss),
+    ("consensus-rounds.svg", "Consensus distance over rounds", Figure::Rounds, Figure::Consensus),
+    ("loss-time.svg", "Train loss over virtual time", Figure::Time, Figure::TrainLoss),
+    ("accuracy-time.svg", "Test accuracy over virtual time", Figure::Time, Figure::TestAccuracy),
+];
 
 /// A complete comparison, to be shown.
 pub struct Table<'a> {
@@ -30,6 +43,11 @@ pub struct Table<'a> {
     pub seeds: &'a [u64],
     /// The combinations in the order of the arguments.
     pub rows: &'a [Row],
+}
+
+/// The names of the files that [`Table::write`] may write.
+pub(crate) fn files() -> impl Iterator<Item = &'static str> {
+    [JSON, CSV].into_iter().chain(PICTURES.iter().map(|(name, ..)| *name))
 }
 
 impl Table<'_> {
@@ -228,8 +246,8 @@ impl Table<'_> {
         };
         fs::create_dir_all(out).map_err(wrong)?;
         let put = |name: &str, text: &str| write_atomically(&out.join(name), &[text.as_bytes()]);
-        put("compare.json", &(format!("{:#}\n", self.json())))?;
-        put("compare.csv", &self.csv())?;
+        put(JSON, &(format!("{:#}\n", self.json())))?;
+        put(CSV, &self.csv())?;
         for (name, picture) in self.pictures() {
             put(name, &picture.svg())?;
         }
@@ -247,34 +265,12 @@ impl Table<'_> {
         } else {
             format!("mean of {count} seeds; band from the least to the greatest")
         };
-        [
-            ("loss-rounds.svg", "Train loss over rounds", Figure::Rounds, Figure::TrainLoss),
-            (
-                "accuracy-rounds.svg",
-                "Test accuracy over rounds",
-                Figure::Rounds,
-                Figure::TestAccuracy,
-            ),
-            ("loss-payload.svg", "Train loss over bytes sent", Figure::Payload, Figure::TrainLoss),
-            (
-                "consensus-rounds.svg",
-                "Consensus distance over rounds",
-                Figure::Rounds,
-                Figure::Consensus,
-            ),
-            ("loss-time.svg", "Train loss over virtual time", Figure::Time, Figure::TrainLoss),
-            (
-                "accuracy-time.svg",
-                "Test accuracy over virtual time",
-                Figure::Time,
-                Figure::TestAccuracy,
-            ),
-        ]
-        .into_iter()
-        .filter(|(_, _, x, _)| *x != Figure::Time || self.takes_time())
-        .map(|(name, title, x, y)| (name, chart(title, &subtitle, Curve { x, y }, &outcomes)))
-        .filter(|(_, chart)| !chart.lines.is_empty())
-        .collect()
+        PICTURES
+            .into_iter()
+            .filter(|(_, _, x, _)| *x != Figure::Time || self.takes_time())
+            .map(|(name, title, x, y)| (name, chart(title, &subtitle, Curve { x, y }, &outcomes)))
+            .filter(|(_, chart)| !chart.lines.is_empty())
+            .collect()
     }
 }
 

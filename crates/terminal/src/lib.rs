@@ -37,7 +37,7 @@ use std::{
     fmt,
     fs::File,
     io::{self, BufWriter, IsTerminal, Write},
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
 };
 
@@ -116,11 +116,11 @@ pub fn print_either<Value: serde::Serialize>(
 }
 
 /// Opens a file to write to, or standard output: on a terminal, control characters are printed as
-/// escapes ([`Printable`]). `read` are the files and folders that the command reads.
+/// escapes ([`Printable`]).
 ///
 /// # Errors
 /// If the file cannot be made, or is read; `place` is `--out`.
-pub fn open_output(file: Option<&Path>, read: &[PathBuf]) -> Result<Box<dyn Write>, ConfigError> {
+pub fn open_output(file: Option<&Path>) -> Result<Box<dyn Write>, ConfigError> {
     let Some(path) = file else {
         flush_stderr();
         let out = io::stdout().lock();
@@ -129,7 +129,7 @@ pub fn open_output(file: Option<&Path>, read: &[PathBuf]) -> Result<Box<dyn Writ
             false => Box::new(BufWriter::new(out)),
         });
     };
-    check_output("--out", path, read)?;
+    check_output("--out", path)?;
     let file = File::create(path).map_err(|error| {
         ConfigError::at("--out", format!("cannot be written: {error}")).within(path.display())
     })?;
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn output_that_cannot_be_made_names_the_file() {
-        let error = open_output(Some(Path::new("no/such/folder/a.csv")), &[]).err().unwrap();
+        let error = open_output(Some(Path::new("no/such/folder/a.csv"))).err().unwrap();
         assert!(error.to_string().starts_with("no/such/folder/a.csv: --out: cannot be written"));
     }
 

@@ -15,7 +15,7 @@ mod toml;
 use std::{collections::BTreeMap, fmt, io::Read as _, path::Path};
 
 use super::{MAX_LINKS, MAX_NODES, NodeInfo, Shape, Topology, TopologyError, Weights};
-use crate::config::ConfigError;
+use crate::{config::ConfigError, inputs};
 
 /// The largest accepted file, in bytes.
 pub const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -102,7 +102,7 @@ pub(super) struct DraftLink {
 pub(super) fn load(path: &Path) -> Result<Draft, TopologyError> {
     let format = FileFormat::expect(path)?;
     let unread = |opened, error| TopologyError::Unreadable { opened, error }.within(path.display());
-    let file = std::fs::File::open(path).map_err(|error| unread(false, error))?;
+    let file = inputs::open(path).map_err(|error| unread(false, error))?;
     let mut text = String::new();
     file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(|error| unread(true, error))?;
     let mut draft = read(&text, format, &path.display().to_string())?;

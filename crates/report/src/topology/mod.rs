@@ -20,12 +20,30 @@ use gradvine::{
     mixing::Topology,
 };
 
-/// Writes a drawing of a topology that was read from `spec`, a file or a family.
+/// Writes a topology as a file, with another name if there is one, and returns it.
 ///
 /// # Errors
-/// If the file cannot be written or is `spec`; `place` is `--svg`.
-pub fn write_svg(path: &Path, topology: &Topology, spec: &str) -> Result<(), ConfigError> {
-    check_output("--svg", path, &[spec.into()])?;
+/// If the file's ending is unknown, it cannot be written, or this command reads it; `place` is then
+/// `OUT`.
+pub fn write_file(
+    mut topology: Topology,
+    out: &Path,
+    name: Option<String>,
+) -> Result<Topology, ConfigError> {
+    check_output("OUT", out)?;
+    if let Some(name) = name {
+        topology = topology.with_name(name)?;
+    }
+    topology.write(out)?;
+    Ok(topology)
+}
+
+/// Writes a drawing of a topology.
+///
+/// # Errors
+/// If the file cannot be written, or this command reads it; `place` is `--svg`.
+pub fn write_svg(path: &Path, topology: &Topology) -> Result<(), ConfigError> {
+    check_output("--svg", path)?;
     write_atomically(path, &[svg(topology).as_bytes()])
         .map_err(|error| ConfigError::from(error).with_place("--svg"))
 }
