@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 
 use super::{
+    cell::Cell,
     codes::{digits, plain},
     columns::{MAX_CLASSES, excerpt, list},
     dataset::Task,
     load::Options,
+    others::perhaps,
 };
 use crate::config::ConfigError;
 
@@ -49,8 +51,12 @@ impl Classes {
     }
 
     /// Says that a label is of none of the classes.
-    pub fn problem(&self) -> String {
-        format!("no class has this name: {} are accepted (data.classes)", list(&self.names))
+    pub fn problem(&self, label: Cell<'_>) -> String {
+        let perhaps = perhaps(&self.names, label);
+        format!(
+            "no class has this name: {} are accepted (data.classes){perhaps}",
+            list(&self.names)
+        )
     }
 }
 

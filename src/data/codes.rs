@@ -11,6 +11,7 @@ use super::{
     DataError,
     cell::Cell,
     columns::list,
+    others::perhaps,
     schema::{Column, ColumnKind, EPOCH, Missing, Schema},
 };
 
@@ -19,8 +20,7 @@ const SECONDS_A_DAY: f64 = 86_400.0;
 const HELD_TO_S: f64 = 1.0;
 
 /// Texts that stand for a missing value, in letters of any case, beside an empty cell.
-const MISSING: [&str; 12] =
-    ["na", "n/a", "nan", "-nan", "null", "none", "nil", "?", "#n/a", "#na", "<na>", "\\n"];
+const MISSING: [&str; 7] = ["na", "n/a", "nan", "null", "none", "nil", "?"];
 
 /// Texts of booleans, in letters of any case.
 const BOOLEANS: [(&str, bool); 10] = [
@@ -175,8 +175,10 @@ impl Code {
                 encoded = Encoded::Other;
                 self.other.ok_or_else(|| {
                     format!(
-                        "no value of this category: {} are accepted; with other = true also others",
-                        list(&self.values)
+                        "no value of this category: {} are accepted; with other = true also \
+                         others{}",
+                        list(&self.values),
+                        perhaps(&self.values, cell)
                     )
                 })?
             }
@@ -454,7 +456,7 @@ mod tests {
     #[test]
     fn missing_numbers_become_what_the_schema_says() {
         let number = |missing| Column { missing, ..column(ColumnKind::Number) };
-        for text in ["", "NA", "nan", "NULL", "?", "#N/A", "<NA>", "\\N"] {
+        for text in ["", "NA", "nan", "NULL", "?"] {
             assert!(encode(&number(Missing::Refuse), text).unwrap_err().contains("\"mean\""));
             assert_eq!(encode(&number(Missing::Value(2.5)), text), Ok(vec![2.5]), "{text}");
             let mut out = Vec::new();

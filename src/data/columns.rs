@@ -6,6 +6,7 @@ use ndarray::Array2;
 
 use super::{
     DataError,
+    cell::Cell,
     classes::Classes,
     dataset::{Target, Task},
     load::Options,
@@ -230,7 +231,9 @@ pub(super) fn target(
         check_count(options.classes)?;
         let class = |(row, &value): (usize, &f64)| {
             let class = match &classes {
-                Some(classes) => classes.numbered(value).ok_or_else(|| classes.problem()),
+                Some(classes) => {
+                    classes.numbered(value).ok_or_else(|| classes.problem(Cell::Number(value)))
+                }
                 None => label(value, None, options.classes),
             };
             class.map_err(|problem| wrong(row, value, problem))

@@ -96,6 +96,15 @@ fn similar_words(values: &[String]) -> Option<String> {
     Some(format!("\"{value}\" and \"{other}\" are two values: are they spellings of one?"))
 }
 
+/// The listed name that is perhaps meant by a label which is no name, for an error.
+pub(super) fn perhaps(names: &[String], label: Cell<'_>) -> String {
+    let Cell::Text(label) = label else { return String::new() };
+    let label = String::from_utf8_lossy(label);
+    let meant = names.iter().find(|name| spelling(name) == spelling(&label));
+    let words = |name: &String| format!("; \"{}\" is spelled otherwise", shown(name));
+    meant.map(words).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{ColumnKind, Missing};
