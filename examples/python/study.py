@@ -11,6 +11,7 @@ on. What is expected was written down before the first run. Takes an hour and a 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import time
@@ -62,6 +63,8 @@ class Task:
     run: Callable[[str, int], list[Point]]
     #: Keys and names.
     ways: dict[str, str]
+    #: Scores whose times the page tells.
+    targets: list[float]
     expected: list[Expectation]
     notes: list[str]
 
@@ -138,6 +141,7 @@ def text_task() -> Task:
         score="test loss",
         run=run,
         ways={way: name for way, (name, _) in text.WAYS.items()},
+        targets=[2.2, 2.0, 1.8, 1.6],
         expected=expect(together),
         notes=[
             f"sparse-loco sends 64 of 4096 numbers in a round: after {rounds} rounds at most "
@@ -183,6 +187,7 @@ def cifar_task(folder: Path) -> Task:
         score="test error",
         run=run,
         ways={way: name for way, (name, _) in cifar.WAYS.items()},
+        targets=[0.55, 0.5, 0.45],
         expected=expect(together),
         notes=[
             f"The step size begins at {cifar.RATE}, with diloco at {rates['diloco']}: its outer "
@@ -227,6 +232,31 @@ def spread(values: list[float], digits: int) -> str:
     return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
 
 
+def reached(moments: list[Point], target: float) -> Point | None:
+    """Where a curve falls to the target first, on straight lines; or its first point."""
+    if moments[0].score <= target:
+        return moments[0]
+    for before, after in itertools.pairwise(moments):
+        if after.score <= target < before.score:
+            part = (before.score - target) / (before.score - after.score)
+            values = {
+                key: value + part * (getattr(after, key) - value)
+                for key, value in vars(before).items()
+            }
+            return Point(**values)
+    return None
+
+
+def time_to(runs: dict[int, list[Point]], target: float) -> str:
+    """The virtual time and the rounds to a target, as means over the seeds."""
+    found = [reached(runs[seed], target) for seed in SEEDS]
+    there = [one for one in found if one is not None]
+    if len(there) < len(found):
+        return f"not reached in {len(found) - len(there)} of {len(found)}"
+    rounds = statistics.mean(one.rounds for one in there)
+    return f"{spread([one.time_s for one in there], 1)} s; {rounds:.0f} rounds"
+
+
 def judge(one: Expectation, runs: Runs) -> str:
     """Agrees or not if all seeds say the same."""
     left, right = (ends(runs[way], one.what) for way in (one.left, one.right))
@@ -255,6 +285,18 @@ def write_page(task: Task, runs: Runs, name: str) -> str:
             virtual = f"{statistics.mean(one.time_s for one in last):.0f} s"
         lines.append(f"| {name_of_way} | {spread(scores, 3)} | {sent} | {virtual} |")
     lines += [
+        "",
+        f"Virtual time and rounds to a {task.score} of the mean model, on straight lines between "
+        f"{EVALUATIONS} evaluations, or at the first of them:",
+        "",
+        "".join(f"| {target} " for target in ["", *task.targets]) + "|",
+        "|---|" + "---:|" * len(task.targets),
+        *(
+            "".join(f"| {cell} " for cell in [name_of_way, *cells]) + "|"
+            for way, name_of_way in task.ways.items()
+            if len(runs[way][SEEDS[0]]) > 1
+            for cells in [[time_to(runs[way], target) for target in task.targets]]
+        ),
         "",
         f"![The {task.score} by rounds, bytes and time](../img/results/{name}.svg)",
         "",
