@@ -20,7 +20,8 @@ const SECONDS_A_DAY: f64 = 86_400.0;
 const HELD_TO_S: f64 = 1.0;
 
 /// Texts that stand for a missing value, in letters of any case, beside an empty cell.
-const MISSING: [&str; 7] = ["na", "n/a", "nan", "null", "none", "nil", "?"];
+const MISSING: [&str; 12] =
+    ["na", "n/a", "nan", "-nan", "null", "none", "nil", "?", "#n/a", "#na", "<na>", "\\n"];
 
 /// Texts of booleans, in letters of any case.
 const BOOLEANS: [(&str, bool); 10] = [
@@ -456,7 +457,7 @@ mod tests {
     #[test]
     fn missing_numbers_become_what_the_schema_says() {
         let number = |missing| Column { missing, ..column(ColumnKind::Number) };
-        for text in ["", "NA", "nan", "NULL", "?"] {
+        for text in ["", "NA", "nan", "NULL", "?", "#N/A", "<NA>", "\\N"] {
             assert!(encode(&number(Missing::Refuse), text).unwrap_err().contains("\"mean\""));
             assert_eq!(encode(&number(Missing::Value(2.5)), text), Ok(vec![2.5]), "{text}");
             let mut out = Vec::new();

@@ -252,11 +252,17 @@ impl<'a> Encoder<'a> {
         let features = Array2::from_shape_vec((rows, inputs), features)
             .expect("every row has as many features");
         let mut data = Dataset::new(name, features, target)?;
-        let coarse = coarse_remark(&data.features, columns.as_ref());
+        let named = |of: fn(&Columns) -> &[String]| columns.as_ref().map(of).unwrap_or_default();
+        let coarse = coarse_remark(&data.features, named(|columns| &columns.features));
+        let coarse_target = match &data.target {
+            Target::Values(values) => coarse_remark(values, named(|columns| &columns.targets)),
+            Target::Classes { .. } => None,
+        };
+        let coarse: Vec<String> = coarse.into_iter().chain(coarse_target).collect();
         (data.columns, data.gaps, data.identifiers) = (columns, gaps, identifiers);
         data.remarks = remarks;
         data.remarks.extend(schema_remarks);
-        data.remarks.extend(coarse.map(|remark| format!("{name}: {remark}")));
+        data.remarks.extend(coarse.into_iter().map(|remark| format!("{name}: {remark}")));
         data.remarks.extend(no_zero.map(|remark| format!("{name}: {remark}")));
         Ok(data)
     }
@@ -505,23 +511,29 @@ impl Rows for Encoder<'_> {
 
 /// A remark on the first column whose numbers are so far from 0 that `f32`, which has 24 bits,
 /// makes a thousandth of their range one number, as those of times in seconds since 1970.
-fn coarse_remark(features: &Array2<f32>, names: Option<&Columns>) -> Option<String> {
+fn coarse_remark(numbers: &Array2<f32>, names: &[String]) -> Option<String> {
     const WHOLE: f64 = 16_777_216.0;
-    if features.iter().all(|value| value.abs() < WHOLE as f32) {
+    if numbers.nrows() < 2 || numbers.iter().all(|value| value.abs() < WHOLE as f32) {
         return None;
     }
-    features.columns().into_iter().enumerate().find_map(|(column, values)| {
+    numbers.columns().into_iter().enumerate().find_map(|(column, values)| {
         let mut bounds = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values {
             bounds = (bounds.0.min(f64::from(*value)), bounds.1.max(f64::from(*value)));
         }
         let most = bounds.0.abs().max(bounds.1.abs());
         let (step, range) = (most / WHOLE, bounds.1 - bounds.0);
-        if most < WHOLE || range == 0.0 || step < range / 1000.0 {
+        if most < WHOLE || (range > 0.0 && step < range / 1000.0) {
             return None;
         }
-        let name = names.and_then(|names| names.features.get(column));
+        let name = names.get(column);
         let name = name.map_or_else(|| column.to_string(), |name| excerpt(name));
+        if range == 0.0 {
+            return Some(format!(
+                "column {name}: all numbers are kept as {most:.0}, because numbers near it are \
+                 kept only to within {step:.0}: if they differ, subtract a constant from them"
+            ));
+        }
         Some(format!(
             "column {name}: numbers near {most:.0} are kept only to within {step:.0}, and they lie \
              within {range:.0}: subtract a constant from them"

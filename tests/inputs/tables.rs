@@ -178,7 +178,14 @@ fn numbers_that_f32_does_not_tell_apart_are_remarked() {
     let remark = "a.csv: column t: numbers near 1700000512 are kept only to within 101, and they \
                   lie within 512: subtract a constant from them";
     assert_eq!(read(["1700000000", "1700000500"]), [remark]);
+    let remark = "a.csv: column t: all numbers are kept as 1700000000, because numbers near it are \
+                  kept only to within 101: if they differ, subtract a constant from them";
+    assert_eq!(read(["1700000000", "1700000013"]), [remark]);
     assert!(read(["1700000000", "1"]).is_empty() && read(["20240101", "1"]).is_empty());
+    let options = Options { task: Task::Regression, ..Options::default() };
+    let targets =
+        parse("a.csv", &b"x,y\n1,1700000000\n2,1700000013\n"[..], None, &options).unwrap();
+    assert!(targets.remarks[0].starts_with("a.csv: column y: all numbers are kept as 1700000000"));
 }
 
 #[test]
