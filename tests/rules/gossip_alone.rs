@@ -409,7 +409,7 @@ fn quantizers_whose_errors_grow_are_refused() {
     for rule in RULES {
         for (d, runs) in [(190, true), (196, false), (300, false)] {
             let (topology, compressor) = ("ring:4", "kind = 'qsgd'\nlevels = 7");
-            let case = Case { topology, rule: &rule, compressor, start: Start::Flat, d };
+            let case = Case { topology, rule, compressor, start: Start::Flat, d };
             assert_eq!(case.holds(), Ok(runs), "{rule}, {d} numbers");
         }
     }

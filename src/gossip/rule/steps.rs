@@ -83,11 +83,11 @@ pub(super) fn at_contraction(
     }
 }
 
-/// The gossip step of `compressed-qg-dsgdm` at any delta: of a biased C (1 - beta) times that of
+/// The gossip step of `compressed-qg-dsgdm` at any delta: of a biased C `1 - beta` times that of
 /// GASLoC's momentum. On a ring of 4, from numbers in proportion to 1 / k, the scaled sign was
-/// unstable at 0.22 (1 - beta)^2 for beta = 0.9, and agreed at 0.1 (1 - beta)^2 there and at 0.2 (1
-/// - beta)^2 for beta = 0.5 and 0.7; top-k, random-k and min-max grids stand more than with
-/// GASLoC's momentum.
+/// unstable at `0.22 (1 - beta)^2` for beta = 0.9. It agreed at `0.1 (1 - beta)^2` there, and at
+/// `0.2 (1 - beta)^2` for beta = 0.5 and 0.7. Top-k, random-k and min-max grids stand more than
+/// with GASLoC's momentum.
 pub(super) fn of_quasi_global(
     setting: &Setting<'_>,
     momentum: f64,
