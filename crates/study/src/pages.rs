@@ -9,6 +9,7 @@ use super::{
     figure::{Figure, Target, rounded},
     file::{Against, Study},
     interval::Interval,
+    trace::Status,
     tune::Tuned,
 };
 
@@ -299,8 +300,9 @@ impl Tuned {
 
     /// Describes the choice: how many trials, where the grid was widened, and what is doubtful.
     pub fn words(&self) -> String {
-        let lost = self.tried.iter().filter(|tried| tried.loss.is_none()).count();
-        if lost == self.tried.len() {
+        let late = self.tried.iter().filter(|tried| tried.status == Status::GivenUp).count();
+        let lost = self.tried.iter().filter(|tried| tried.loss.is_none()).count() - late;
+        if lost + late == self.tried.len() {
             return format!(
                 "none of {} trials ended well; {} was taken",
                 self.tried.len(),
@@ -308,8 +310,11 @@ impl Tuned {
             );
         }
         let mut words = format!("{}, best of {}", chosen(&self.chosen), self.tried.len());
-        if lost > 0 {
-            let _ = write!(words, " ({lost} diverged or were refused)");
+        let counts = [(late, "given up at twice the best's time"), (lost, "diverged or refused")];
+        let counts = counts.iter().filter(|(count, _)| *count > 0);
+        let counts: Vec<String> = counts.map(|(count, what)| format!("{count} {what}")).collect();
+        if !counts.is_empty() {
+            let _ = write!(words, " ({})", counts.join(", "));
         }
         if !self.added.is_empty() {
             let _ = write!(words, "; beyond the grid: {}", self.added.join(", "));

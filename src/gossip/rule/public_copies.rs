@@ -14,6 +14,10 @@
 //! bytes, while it computes its gradient; it comes from the rounds before, and from nominal delta
 //! in the first.
 
+use std::fmt;
+
+use serde::{Deserializer, Serializer, de};
+
 use super::prelude::*;
 use crate::{compress::Malformed, mixing::Topology};
 
@@ -21,32 +25,51 @@ use crate::{compress::Malformed, mixing::Topology};
 const KEPT: f64 = 0.9;
 
 /// The constant of a gossip step.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "toml::Value", untagged)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum GossipStep {
     /// One number for all links.
     Number(f64),
     /// By the measured contraction.
-    #[serde(serialize_with = "write_measured")]
     Measured,
 }
 
 const MEASURED: &str = "measured";
 
-fn write_measured<S: serde::Serializer>(serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(MEASURED)
+impl Serialize for GossipStep {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            GossipStep::Number(number) => serializer.serialize_f64(*number),
+            GossipStep::Measured => serializer.serialize_str(MEASURED),
+        }
+    }
 }
 
-impl TryFrom<toml::Value> for GossipStep {
-    type Error = String;
+impl<'de> Deserialize<'de> for GossipStep {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<GossipStep, D::Error> {
+        struct Step;
+        impl de::Visitor<'_> for Step {
+            type Value = GossipStep;
 
-    fn try_from(value: toml::Value) -> Result<GossipStep, String> {
-        match value {
-            toml::Value::Float(number) => Ok(GossipStep::Number(number)),
-            toml::Value::Integer(whole) => Ok(GossipStep::Number(whole as f64)),
-            toml::Value::String(word) if word == MEASURED => Ok(GossipStep::Measured),
-            other => Err(format!("{other}: expected a number above 0, or \"{MEASURED}\"")),
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a number above 0, or \"{MEASURED}\"")
+            }
+
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<GossipStep, E> {
+                Ok(GossipStep::Number(number))
+            }
+
+            fn visit_i64<E: de::Error>(self, whole: i64) -> Result<GossipStep, E> {
+                Ok(GossipStep::Number(whole as f64))
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<GossipStep, E> {
+                match word {
+                    MEASURED => Ok(GossipStep::Measured),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(word), &self)),
+                }
+            }
         }
+        deserializer.deserialize_any(Step)
     }
 }
 
