@@ -1,8 +1,10 @@
 //! Columns of single nodes whose values are far from those of the others: another unit, or a wrong
 //! cell. The sums that all nodes send before round 0 show them.
 //!
-//! Where most numbers of a column are 0, its size says how many are not. So a node may be as far
-//! from the others as that explains ([`peak`](crate::data::Moments::peak) of the smaller side).
+//! Where most numbers of a column are 0, its size says how many are not, and of so few numbers the
+//! size itself says little: a pixel at the rim of pictures is faint where few have it. So a node may
+//! be farther from the others by twice what the numbers that are 0 explain
+//! ([`peak`](crate::data::Moments::peak) of the smaller side).
 
 use super::opening::{Opening, Sums};
 use crate::units::NodeId;
@@ -112,7 +114,8 @@ fn add_far(
     let usual_peak = median(peaks.clone());
     for (((node, size), log), peak) in sizes.iter().zip(&logs).zip(&peaks) {
         // The smaller side may have fewer numbers that are not 0.
-        let distance = if *log > middle { log - middle - usual_peak } else { middle - log - peak };
+        let few = if *log > middle { usual_peak } else { *peak };
+        let distance = (log - middle).abs() - 2.0 * few;
         if distance > most {
             let usual = libm::exp(middle);
             all.push((distance, Far { node: *node, column, size: *size, usual }));

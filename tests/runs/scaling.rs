@@ -113,6 +113,23 @@ fn a_site_in_another_unit_is_named_and_does_not_move_robust_constants() {
     assert!(scale.deviation.iter().any(|one| *one > 1000.0));
 }
 
+#[test]
+fn classes_of_single_nodes_are_no_other_unit() {
+    for seed in 1..=12 {
+        for topology in ["complete:4", "ring:8"] {
+            let whole = whole(&format!(
+                "run.rounds = 1\nrun.seed = {seed}\ntopology.file = '{topology}'\nmodel.kind = \
+                 'softmax'\nrule.kind = 'd-psgd'\n[data]\nsource = 'digits'\nsplit = \
+                 'by-label'\nstandardize = true"
+            ))
+            .unwrap();
+            sim::run(whole.specs(), &mut NoopObserver).unwrap();
+            let agreed = whole.agreed.get().unwrap();
+            assert!(agreed.warnings.is_empty(), "{topology}, {seed}: {:?}", agreed.warnings);
+        }
+    }
+}
+
 /// 200 rows whose two targets are of the size `unit`, and far from 0.
 fn prices(folder: &Path, unit: f64) -> String {
     let row = |i: u32| {
