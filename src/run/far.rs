@@ -1,10 +1,10 @@
 //! Columns of single nodes whose values are far from those of the others: another unit, or a wrong
 //! cell. The sums that all nodes send before round 0 show them.
 //!
-//! Where most numbers of a column are 0, its size says how many are not, and of so few numbers the
-//! size itself says little: a pixel at the rim of pictures is faint where few have it. So a node may
-//! be farther from the others by twice what the numbers that are 0 explain
-//! ([`peak`](crate::data::Moments::peak) of the smaller side).
+//! Where most numbers of a column are 0, its size says how many are not. So a node may be as far
+//! from the others as that explains ([`peak`](crate::data::Moments::peak) of the smaller side). If
+//! three in four or more are 0, what is beyond [`SPARSE`] counts twice: of so few numbers the size
+//! says little, as of a pixel at the rim of pictures, which is faint where few have it.
 
 use super::opening::{Opening, Sums};
 use crate::units::NodeId;
@@ -21,6 +21,9 @@ const DISTANCES: f64 = 4.0;
 
 /// Two nodes have no median to be far from: then this is the factor between them.
 const FACTOR_OF_TWO: f64 = 100.0;
+
+/// The peak of a column of which one number in four is not 0, and those are equal.
+const SPARSE: f64 = 2.0;
 
 /// A column of a node whose values are far from those of the others.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -115,7 +118,7 @@ fn add_far(
     for (((node, size), log), peak) in sizes.iter().zip(&logs).zip(&peaks) {
         // The smaller side may have fewer numbers that are not 0.
         let few = if *log > middle { usual_peak } else { *peak };
-        let distance = (log - middle).abs() - 2.0 * few;
+        let distance = (log - middle).abs() - few - (few - libm::log(SPARSE)).max(0.0);
         if distance > most {
             let usual = libm::exp(middle);
             all.push((distance, Far { node: *node, column, size: *size, usual }));
