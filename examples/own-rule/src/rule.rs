@@ -28,7 +28,6 @@ pub const ENTRY: Entry = Entry {
     conditions: "0 < gamma <= 1",
     constants: &[("gamma", "how far, from 0 to 1; default 0.5")],
     home: "ring",
-    relaxation: Some("gamma"),
     prepare,
     ..Entry::BLANK
 };
@@ -52,7 +51,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     }
     let (topology, gamma) = (Arc::clone(setting.topology), params.gamma);
     let plan = Gossip::after_gradient(&topology, setting.dense());
-    Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, _| {
+    let rule = move |node, _: &[f32]| {
         let matrix = topology.matrix();
         let weights = matrix.neighbour_weights(node).iter().map(|w| (gamma * w) as f32);
         Damped {
@@ -60,7 +59,8 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             weights: weights.collect(),
             own: (1.0 - gamma * (1.0 - matrix.self_weight(node))) as f32,
         }
-    }))
+    };
+    Ok(ENTRY.prepared(&params, plan, Vec::new(), rule).relaxed_by(gamma))
 }
 
 struct Damped {

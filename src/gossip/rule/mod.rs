@@ -372,8 +372,9 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// The same rule, which mixes by I + gamma (W - I).
-    fn relaxed_by(self, gamma: f64) -> Prepared {
+    /// The same rule, which mixes by I + gamma (W - I): predictions of agreement follow it.
+    #[must_use]
+    pub fn relaxed_by(self, gamma: f64) -> Prepared {
         Prepared { relaxation: gamma, ..self }
     }
 }
