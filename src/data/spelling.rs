@@ -3,74 +3,13 @@
 //! Compared are letters without their case and marks, digits and signs. So these are one: `Koeln`
 //! written with one character for its second letter or with two (the composed and the decomposed
 //! form of Unicode, NFC and NFD), other cases, blanks anywhere, characters without width, and full
-//! stops, commas, hyphens, underscores and apostrophes that stand beside no digit. Marks are known
-//! of Latin, Greek, Cyrillic and Arabic letters, kana and Hangul.
+//! stops, commas, hyphens, underscores and apostrophes that stand beside no digit. Left out are
+//! marks of Latin, Greek, Cyrillic and Arabic letters; those of other scripts distinguish words.
+
+use unicode_normalization::UnicodeNormalization;
 
 use super::columns::excerpt;
 use crate::printable::is_invisible;
-
-/// Letters without a mark, in lower case, each with the same letter with marks.
-const MARKED: &[(char, &str)] = &[
-    ('a', "àáâãäåāăąǎǟǡǻȁȃȧḁạảấầẩẫậắằẳẵặ"),
-    ('b', "ḃḅḇ"),
-    ('c', "çćĉċčḉ"),
-    ('d', "ďḋḍḏḑḓ"),
-    ('e', "èéêëēĕėęěȅȇȩḕḗḙḛḝẹẻẽếềểễệ"),
-    ('f', "ḟ"),
-    ('g', "ĝğġģǧǵḡ"),
-    ('h', "ĥȟḣḥḧḩḫẖ"),
-    ('i', "ìíîïĩīĭįǐȉȋḭḯỉị"),
-    ('j', "ĵǰ"),
-    ('k', "ķǩḱḳḵ"),
-    ('l', "ĺļľḷḹḻḽ"),
-    ('m', "ḿṁṃ"),
-    ('n', "ñńņňǹṅṇṉṋ"),
-    ('o', "òóôõöōŏőơǒǫǭȍȏȫȭȯȱṍṏṑṓọỏốồổỗộớờởỡợ"),
-    ('p', "ṕṗ"),
-    ('r', "ŕŗřȑȓṙṛṝṟ"),
-    ('s', "śŝşšșṡṣṥṧṩ"),
-    ('t', "ţťțṫṭṯṱẗ"),
-    ('u', "ùúûüũūŭůűųưǔǖǘǚǜȕȗṳṵṷṹṻụủứừửữự"),
-    ('v', "ṽṿ"),
-    ('w', "ŵẁẃẅẇẉẘ"),
-    ('x', "ẋẍ"),
-    ('y', "ýÿŷȳẏẙỳỵỷỹ"),
-    ('z', "źżžẑẓẕ"),
-    ('æ', "ǣǽ"),
-    ('ø', "ǿ"),
-    ('ſ', "ẛ"),
-    ('ʒ', "ǯ"),
-    ('α', "άἀἁἂἃἄἅἆἇὰάᾀᾁᾂᾃᾄᾅᾆᾇᾰᾱᾲᾳᾴᾶᾷ"),
-    ('ε', "έἐἑἒἓἔἕὲέ"),
-    ('η', "ήἠἡἢἣἤἥἦἧὴήᾐᾑᾒᾓᾔᾕᾖᾗῂῃῄῆῇ"),
-    ('ι', "ΐίϊἰἱἲἳἴἵἶἷὶίῐῑῒΐῖῗ"),
-    ('ο', "όὀὁὂὃὄὅὸό"),
-    ('ρ', "ῤῥ"),
-    ('υ', "ΰϋύὐὑὒὓὔὕὖὗὺύῠῡῢΰῦῧ"),
-    ('ω', "ώὠὡὢὣὤὥὦὧὼώᾠᾡᾢᾣᾤᾥᾦᾧῲῳῴῶῷ"),
-    ('а', "ӑӓ"),
-    ('г', "ѓ"),
-    ('е', "ѐёӗ"),
-    ('ж', "ӂӝ"),
-    ('з', "ӟ"),
-    ('и', "йѝӣӥ"),
-    ('к', "ќ"),
-    ('о', "ӧ"),
-    ('у', "ўӯӱӳ"),
-    ('ч', "ӵ"),
-    ('ы', "ӹ"),
-    ('э', "ӭ"),
-    ('і', "ї"),
-    ('ѵ', "ѷ"),
-    ('ә', "ӛ"),
-    ('ө', "ӫ"),
-    ('\u{627}', "\u{622}\u{623}\u{625}"),
-    ('\u{648}', "\u{624}"),
-    ('\u{64a}', "\u{626}"),
-    ('\u{6c1}', "\u{6c2}"),
-    ('\u{6d2}', "\u{6d3}"),
-    ('\u{6d5}', "\u{6c0}"),
-];
 
 /// What two spellings of a text have in common. Of texts without letters and digits, such as `+`
 /// and `-`, it is the text.
@@ -84,14 +23,14 @@ pub(super) fn spelling(text: &str) -> String {
         let separates = matches!(char, '.' | ',' | '-' | '_' | '\'' | '\u{2019}')
             && !is_digit(at.checked_sub(1))
             && !is_digit(Some(at + 1));
-        if separates || char.is_whitespace() || is_mark(char) {
-            continue;
-        }
-        for char in char.to_lowercase().filter(|char| !is_mark(*char)) {
-            push_plain(&mut common, char);
+        if !separates && !char.is_whitespace() {
+            common.push(char);
         }
     }
-    if common.chars().any(char::is_alphanumeric) { compose(&common) } else { text.into() }
+    // Some letters have two forms in lower case, and one in upper case.
+    let plain = common.nfd().filter(|char| !is_mark(*char));
+    let plain: String = plain.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect();
+    if plain.chars().any(char::is_alphanumeric) { plain } else { text.into() }
 }
 
 /// Marks that follow their letter: of Latin, Greek and Cyrillic letters, and of Arabic ones.
@@ -108,39 +47,6 @@ pub(super) fn shown(text: &str) -> String {
         .map(|char| if hides(char) { char.escape_unicode().to_string() } else { char.into() })
         .collect();
     excerpt(&escaped)
-}
-
-/// Adds a letter in lower case without its marks, and Hangul as its parts.
-fn push_plain(text: &mut String, char: char) {
-    if let Some(at) = (char as u32).checked_sub(0xac00).filter(|at| *at < 11_172) {
-        let parts = [0x1100 + at / 588, 0x1161 + at % 588 / 28, 0x11a7 + at % 28];
-        let parts = parts.into_iter().filter(|part| *part != 0x11a7);
-        text.extend(parts.filter_map(char::from_u32));
-        return;
-    }
-    let found = MARKED.iter().find(|(_, marked)| char as u32 >= 0x80 && marked.contains(char));
-    // Some letters have two forms in lower case, and one in upper case.
-    let plain = found.map_or(char, |(plain, _)| *plain);
-    text.extend(plain.to_uppercase().flat_map(char::to_lowercase));
-}
-
-/// Kana with their voicing marks as one character each.
-fn compose(text: &str) -> String {
-    let mut composed = String::new();
-    for char in text.chars() {
-        let step = match char {
-            '\u{3099}' => 1,
-            '\u{309a}' => 2,
-            _ => 0,
-        };
-        match composed.pop() {
-            Some(last) if step > 0 && ('\u{3041}'..='\u{30fd}').contains(&last) => {
-                composed.extend(char::from_u32(last as u32 + step));
-            }
-            last => composed.extend(last.into_iter().chain([char])),
-        }
-    }
-    composed
 }
 
 #[cfg(test)]

@@ -19,15 +19,15 @@ pub(super) fn since(then: Instant) -> Duration {
 /// How far the clock of another node may be ahead: nodes begin a run one after the other.
 const AHEAD: u64 = 10_000;
 
-/// The number of something that a node says, after this one: the milliseconds since its run has
-/// begun. So a later statement has a greater number, also where those before it were missed.
-pub(super) fn number(begun: Instant, before: u64) -> u64 {
+/// The number of a node's next statement: the milliseconds since the attempt began, and more than
+/// the number of the statement before. A later statement has a greater number, whatever was missed.
+pub(super) fn next_number(begun: Instant, before: u64) -> u64 {
     (since(begun).as_millis() as u64).max(before + 1)
 }
 
-/// The number under which a node keeps what another one has said: a false one hides those that
-/// follow for some seconds only.
-pub(super) fn believed(begun: Instant, number: u64) -> u64 {
+/// The number of another node's statement, at most [`AHEAD`] of the own clock. So a false number
+/// hides the statements that follow for some seconds only.
+pub(super) fn capped_number(begun: Instant, number: u64) -> u64 {
     number.min(since(begun).as_millis() as u64 + AHEAD)
 }
 

@@ -62,7 +62,7 @@ impl Paces {
         let own = self.all.entry(me).or_default();
         let is_new = (&own.waits_for, own.waiting) != (&waits_for, waiting);
         if is_new {
-            let number = clock::number(self.begun, own.number);
+            let number = clock::next_number(self.begun, own.number);
             *own = Pace { number, waits_for, waiting };
         }
         is_new
@@ -74,7 +74,7 @@ impl Paces {
         for (node, pace) in paces {
             let is_valid = exists(&node) && pace.waits_for.iter().all(exists);
             let known = self.all.get(&node).map_or(0, |known| known.number);
-            let number = clock::believed(self.begun, pace.number);
+            let number = clock::capped_number(self.begun, pace.number);
             if is_valid && node != me && number > known {
                 self.all.insert(node, Pace { number, ..pace });
             }

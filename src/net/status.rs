@@ -333,7 +333,7 @@ impl Status {
             work.last_sent = Some(clock::now());
             let begun = work.begun;
             let (count, absent) = work.beats.entry(me).or_default();
-            (*count, *absent) = (clock::number(begun, *count), lost);
+            (*count, *absent) = (clock::next_number(begun, *count), lost);
         }
     }
 
@@ -353,7 +353,7 @@ impl Status {
     pub(super) fn add_beats(&self, me: NodeId, beats: &[Beat]) {
         let mut work = self.work();
         for &Beat { node, count, absent } in beats.iter().filter(|beat| beat.node != me) {
-            let count = clock::believed(work.begun, count);
+            let count = clock::capped_number(work.begun, count);
             let (known, kind) = work.beats.entry(node).or_default();
             if count > *known {
                 (*known, *kind) = (count, absent);

@@ -70,7 +70,7 @@ struct Params {
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let mut params: Params = config::read("rule", table)?;
     let warnings = setting.require_contraction("choco")?;
-    let (default, at) = (|| steps::of_copies(setting), steps::at_contraction(setting, 0.0));
+    let (default, at) = (|| steps::of_copies(setting), steps::at_contraction(setting, 0.0, 0));
     let mixing = Mixing::resolve("rule.gamma", params.gamma, default, at, setting)?;
     params.gamma = Some(mixing.step);
     let (order, gamma) = (params.order, mixing.at_first);

@@ -45,8 +45,8 @@ pub(super) const ENTRY: Entry = Entry {
             "gossip_step",
             "omega; default (1 - gamma)^2 times the default of choco's gamma; of an unbiased C \
              min(1, delta / ((2 - delta) max_i sum_{j != i} |W_ij|)) (1 - gamma) / (1 - gamma \
-             delta^3), delta nominal; 1 where C is exact; \"measured\": that of an unbiased C at the \
-             contraction of the node's own differences, else (1 - gamma)^2 F times it",
+             delta^3), delta nominal; 1 where C is exact; \"measured\": the same at the \
+             contraction of the node's own differences, of a link the lesser of its two ends",
         ),
     ],
     compresses: true,
@@ -75,7 +75,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     params.outer_step = nine_digits(positive("rule.outer_step", params.outer_step)?);
     let outer = params.outer_momentum;
     let momentum = share::below_one("rule.outer_momentum", outer)?;
-    let at = steps::at_contraction(setting, outer);
+    let at = steps::at_contraction(setting, outer, 2);
     let default = at(steps::expected(setting));
     let step = params.gossip_step;
     let mixing = Mixing::resolve("rule.gossip_step", step, || default, at, setting)?;

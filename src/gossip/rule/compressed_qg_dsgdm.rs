@@ -76,7 +76,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let momentum = params.momentum;
     let beta = share::momentum(momentum)?;
     let mu = share::below_one("rule.mu", *params.mu.get_or_insert(momentum))?;
-    let at = steps::of_quasi_global(setting, momentum);
+    let at = steps::at_contraction(setting, momentum, 3);
     let default = at(steps::expected(setting));
     let step = params.gossip_step;
     let mixing = Mixing::resolve("rule.gossip_step", step, || default, at, setting)?;

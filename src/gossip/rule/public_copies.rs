@@ -201,10 +201,6 @@ impl Measured {
     }
 }
 
-fn squared(v: &[f32]) -> f64 {
-    v.iter().map(|v| f64::from(*v).powi(2)).sum()
-}
-
 impl<M> OnCopies<M> {
     /// Whether the flight carries steps, not models.
     fn is_of_steps(&self, flight: u8) -> bool {
@@ -230,9 +226,9 @@ impl<M: Movement> Party for OnCopies<M> {
         }
         own.add_into(1.0, &mut self.copies.own);
         if let Some(measured) = &mut self.measured {
-            let all = squared(&local.update);
+            let all = vector::norm_squared(&local.update);
             own.add_into(-1.0, &mut local.update);
-            measured.count(all, squared(&local.update));
+            measured.count(all, vector::norm_squared(&local.update));
         }
     }
 
