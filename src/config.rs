@@ -468,7 +468,14 @@ fn in_words(message: &str) -> String {
         (", there are no fields", ": this kind has no constants"),
     ];
     let found = WORDS.iter().find(|(theirs, _)| message.contains(theirs));
-    found.map_or_else(|| message.to_string(), |(theirs, ours)| message.replace(theirs, ours))
+    let words =
+        found.map_or_else(|| message.to_string(), |(theirs, ours)| message.replace(theirs, ours));
+    // The error says the value itself.
+    let repeats = ["invalid type: ", "invalid value: "].iter().any(|it| words.starts_with(it));
+    match words.find("expected ").filter(|_| repeats) {
+        Some(at) => words[at..].to_string(),
+        None => words,
+    }
 }
 
 /// Shortens a number of many digits: 1e300 is not written out.

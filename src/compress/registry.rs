@@ -235,7 +235,7 @@ mod tests {
         );
         assert!(
             error("kind = 'min-max'\nbits = 'four'")
-                .starts_with("compressor.bits = \"four\": invalid type")
+                .starts_with("compressor.bits = \"four\": expected a")
         );
         assert!(
             error("kind = 'min-max'\nrounding = 'up'")

@@ -129,6 +129,9 @@ impl Origin {
     }
 }
 
+/// Endings of files that are tables, not experiments.
+const TABLES: [&str; 8] = ["csv", "tsv", "parquet", "arrow", "feather", "npy", "npz", "gz"];
+
 impl Experiment {
     /// Reads a file and applies `key=value` settings to it.
     ///
@@ -136,6 +139,14 @@ impl Experiment {
     /// If the file cannot be read, is not TOML, or has an unknown section or key or a wrong type.
     pub fn load(path: &Path, sets: &[String]) -> Result<Experiment, ConfigError> {
         let origin = path.display().to_string();
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        if TABLES.contains(&ending) {
+            let problem = format!(
+                "an experiment is a TOML file, and this is named as a table: `gradvine data \
+                 describe {origin}` drafts an experiment for it"
+            );
+            return Err(ConfigError::at("experiment", problem).within(&origin));
+        }
         let text = inputs::read_to_string(path).map_err(|error| {
             ConfigError::at("experiment", format!("cannot be read: {error}"))
                 .with_fault(Fault::Unreadable)
@@ -436,6 +447,12 @@ mod tests {
     }
 
     #[test]
+    fn a_table_is_no_experiment() {
+        let error = Experiment::load(Path::new("my.csv"), &[]).unwrap_err().to_string();
+        assert!(error.contains("`gradvine data describe my.csv` drafts an experiment"), "{error}");
+    }
+
+    #[test]
     fn the_default_experiment_reads_and_writes() {
         let experiment = Experiment::default_with(&[]).unwrap();
         let again = Experiment::parse(&experiment.to_toml(), &[]).unwrap();
@@ -450,7 +467,9 @@ mod tests {
             error("[run]\nroundz = 3", &[])
                 .contains("run.roundz = 3: unknown field `roundz`, expected one of")
         );
-        assert!(error("[run]\nrounds = 'x'", &[]).starts_with("run.rounds = \"x\": invalid type"));
+        assert!(
+            error("[run]\nrounds = 'x'", &[]).starts_with("run.rounds = \"x\": expected a whole")
+        );
         assert!(error("run = 3", &[]).contains("expected a section"));
     }
 
@@ -498,7 +517,7 @@ mod tests {
         assert_eq!(blame("line 7"), "line 7 = 0: 1 is needed");
         assert!(
             error(DEFAULT, &["run.rounds=x"])
-                .starts_with("--set: run.rounds = \"x\": invalid type")
+                .starts_with("--set: run.rounds = \"x\": expected a whole")
         );
     }
 
