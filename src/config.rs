@@ -362,7 +362,9 @@ fn in_section(
     error: values::ReadError,
 ) -> ConfigError {
     let at = |words: String| match value {
-        Some((key, value)) => ConfigError::new(format!("{section}.{key}"), value, words),
+        Some((key, value)) => {
+            ConfigError::new(format!("{section}.{key}"), value, without_value(words))
+        }
         None => ConfigError::at(section, words),
     };
     let words = in_words(&error.message);
@@ -468,9 +470,11 @@ fn in_words(message: &str) -> String {
         (", there are no fields", ": this kind has no constants"),
     ];
     let found = WORDS.iter().find(|(theirs, _)| message.contains(theirs));
-    let words =
-        found.map_or_else(|| message.to_string(), |(theirs, ours)| message.replace(theirs, ours));
-    // The error says the value itself.
+    found.map_or_else(|| message.to_string(), |(theirs, ours)| message.replace(theirs, ours))
+}
+
+/// The words of an error that says the value itself.
+fn without_value(words: String) -> String {
     let repeats = ["invalid type: ", "invalid value: "].iter().any(|it| words.starts_with(it));
     match words.find("expected ").filter(|_| repeats) {
         Some(at) => words[at..].to_string(),
