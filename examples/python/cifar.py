@@ -315,10 +315,12 @@ class Task:
     seed: int
     #: The step size at the beginning.
     rate: float = RATE
+    #: Steps of SGD between two rounds.
+    local_steps: int = STEPS
 
     @property
     def steps(self) -> int:
-        return STEPS * self.rounds
+        return self.local_steps * self.rounds
 
     def sites(self) -> list[Site]:
         seeds = range(SITES * self.seed, SITES * (self.seed + 1))
@@ -339,24 +341,24 @@ def train_alone(task: Task, pooled: bool) -> float:
 
 
 def train_together(task: Task, rule: Settings, evaluations: int = 1) -> gradvine.Simulation:
-    """All four sites. ``task.rounds`` are rounds of 8 steps, also for a rule with shorter ones."""
+    """All four sites. ``task.rounds`` counts whole rounds, also for a rule with shorter ones."""
     sites = task.sites()
     model = build(task.seed)
     trainers = [Trainer(model, task.steps, task.rate) for _ in sites]
 
     # A fragment of the model travels in each round of streaming-diloco.
-    parts = FRAGMENTS if rule["rule.kind"] == "streaming-diloco" else 1
+    parts = int(rule.get("rule.fragments", 1))
 
     def train(node: int, model: nn.Module) -> float:
-        losses = [trainers[node].step([sites[node]]) for _ in range(STEPS // parts)]
+        losses = [trainers[node].step([sites[node]]) for _ in range(task.local_steps // parts)]
         return sum(losses) / len(losses)
 
     experiment: Settings = {
         "run.rounds": task.rounds * parts,
-        "run.evaluate_every": task.rounds * parts // evaluations,
+        "run.evaluate_every": max(task.rounds * parts // evaluations, 1),
         "run.seed": task.seed,
         "network.compute": "fixed",
-        "network.compute_ms": STEP_MS * STEPS / parts,
+        "network.compute_ms": STEP_MS * task.local_steps / parts,
         "topology.file": RING,
         **rule,
     }

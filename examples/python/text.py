@@ -144,7 +144,7 @@ def train_alone(steps: int, pooled: bool, seed: int = 1) -> float:
     """One model in one place: on one site's text, or on the batches of all sites at once."""
     sites, windows = load(seed)
     model = build(seed)
-    inner = torch.optim.AdamW(model.parameters(), lr=RATE)
+    inner = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
     used = sites if pooled else sites[:1]
     for _ in range(steps):
         inner.zero_grad()
@@ -155,18 +155,23 @@ def train_alone(steps: int, pooled: bool, seed: int = 1) -> float:
 
 
 def train_together(
-    rule: dict[str, object], rounds: int, seed: int = 1, evaluations: int = 1
+    rule: dict[str, object],
+    rounds: int,
+    seed: int = 1,
+    evaluations: int = 1,
+    steps: int = STEPS,
+    rate: float = RATE,
 ) -> gradvine.Simulation:
-    """All four sites. ``rounds`` counts rounds of 50 steps, also for a rule with shorter ones."""
+    """All four sites. ``rounds`` counts rounds of ``steps``, also for a rule with shorter ones."""
     sites, windows = load(seed)
     model = build(seed)
-    inners = [torch.optim.AdamW(model.parameters(), lr=RATE) for _ in sites]
+    inners = [torch.optim.AdamW(model.parameters(), lr=rate, fused=True) for _ in sites]
     # A fragment of the model travels in each round of streaming-diloco.
-    parts = FRAGMENTS if rule["rule.kind"] == "streaming-diloco" else 1
+    parts = int(str(rule.get("rule.fragments", 1)))
 
     def train(node: int, model: nn.Module) -> float:
         losses = []
-        for _ in range(STEPS // parts):
+        for _ in range(steps // parts):
             inners[node].zero_grad()
             loss = sites[node].loss(model)
             loss.backward()
@@ -177,9 +182,9 @@ def train_together(
     experiment = {
         "run.seed": seed,
         "run.rounds": rounds * parts,
-        "run.evaluate_every": rounds * parts // evaluations,
+        "run.evaluate_every": max(rounds * parts // evaluations, 1),
         "network.compute": "fixed",
-        "network.compute_ms": STEPS // parts * STEP_MS,
+        "network.compute_ms": steps // parts * STEP_MS,
         "topology.file": RING,
         **rule,
     }
