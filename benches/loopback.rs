@@ -345,6 +345,7 @@ fn bare_tcp(nodes: usize, bytes: usize, count: u64) -> f64 {
 
 /// Wall and CPU seconds of a round of bare Noise+Yamux streams: one stream per direction on every
 /// link, as in gradvine.
+#[expect(clippy::too_many_lines)]
 fn bare_noise(nodes: usize, bytes: usize, count: u64) -> (f64, f64) {
     const PROTOCOL: StreamProtocol = StreamProtocol::new("/bare");
     let runtime = net::runtime().expect("a runtime");

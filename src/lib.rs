@@ -46,7 +46,6 @@
 //! The `gradvine` command, reports, studies and the laboratory are packages of their own in
 //! `crates/`.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 #![cfg_attr(
     not(feature = "net"),
     allow(dead_code, unused_imports, reason = "only libp2p hosts call some parts of the core")

@@ -39,6 +39,7 @@ impl From<Record<'_>> for Kept {
 
 /// Reads the rows of a table. `name` names the file in remarks, `count` counts its bytes; `piece`
 /// of them are in memory.
+#[expect(clippy::too_many_lines)]
 pub(super) fn read(
     name: &str,
     source: impl Read,

@@ -52,6 +52,7 @@ pub(super) trait Network {
 ///
 /// # Errors
 /// As [`alone`](super::alone).
+#[expect(clippy::too_many_lines)]
 pub(super) fn run_attempts(
     network: &mut dyn Network,
     mut neighbours: Vec<Neighbour>,

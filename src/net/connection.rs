@@ -36,6 +36,7 @@ const BEATS: u32 = 5;
 
 impl Link {
     /// Carries frames and messages over a connection until it ends.
+    #[expect(clippy::too_many_lines)]
     pub(super) async fn exchange(
         &mut self,
         streams: Streams,

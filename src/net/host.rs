@@ -141,6 +141,7 @@ impl Host {
     ///
     /// # Errors
     /// If it cannot listen on an address (a port in use, say).
+    #[expect(clippy::too_many_lines)]
     pub async fn start(config: HostConfig) -> Result<Host, ConfigError> {
         let peer = config.key.public().to_peer_id();
         if let Some(name) = &config.congestion {

@@ -370,6 +370,7 @@ impl Link {
 
     /// Runs a link that is up and reports to the core how it ended. `None` if the link is finished,
     /// else whether its connection is closed.
+    #[expect(clippy::too_many_lines)]
     async fn serve(&mut self, streams: Streams, id: ConnectionId) -> Option<bool> {
         if !streams.arithmetic {
             tracing::warn!(

@@ -45,6 +45,7 @@ impl Link {
     }
 
     /// Handles a control message.
+    #[expect(clippy::too_many_lines)]
     pub(super) fn receive(
         &self,
         message: Message,

@@ -357,6 +357,7 @@ impl SwarmTask {
     }
 
     /// A connection to a neighbour is open.
+    #[expect(clippy::too_many_lines)]
     fn established(&mut self, peer_id: &PeerId, id: ConnectionId, endpoint: &ConnectedPoint) {
         let Some(peer) = self.peers.get_mut(peer_id) else { return };
         let name = &peer.neighbour.name;
@@ -462,6 +463,7 @@ impl SwarmTask {
         dial.failed(is_closed(error));
     }
 
+    #[expect(clippy::too_many_lines)]
     fn upon(&mut self, event: SwarmEvent<BehaviourEvent>) {
         match event {
             SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {

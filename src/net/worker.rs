@@ -136,6 +136,7 @@ impl Worker {
     /// # Errors
     /// If a link breaks, a deadline passes, the node fails, or `stop` returns true; the neighbours
     /// get the reason.
+    #[expect(clippy::too_many_lines)]
     pub fn run(
         self,
         start: Start,

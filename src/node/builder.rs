@@ -249,6 +249,7 @@ impl NodeBuilder {
     ///
     /// # Errors
     /// If a file, a value or a combination is wrong, or the run directory cannot be made.
+    #[expect(clippy::too_many_lines)]
     pub fn prepare(self) -> Result<Prepared, ConfigError> {
         let NodeBuilder { key, topology, experiment, file, origin, out, problem, .. } = self;
         let (initial, evaluate, warn, fresh) = (self.initial, self.evaluate, self.warn, self.fresh);

@@ -120,6 +120,7 @@ impl Prepared {
     /// If the node's files differ from its neighbours', a link breaks, a deadline passes, the node
     /// fails, records are missing at the end, or `stop` returns true. By then the results are in
     /// the run directory, and the neighbours know the reason.
+    #[expect(clippy::too_many_lines)]
     pub fn run(
         mut self,
         recorder: Option<Recorder>,

@@ -259,6 +259,7 @@ impl Single {
             .map_err(|error| experiment.blame(error))
     }
 
+    #[expect(clippy::too_many_lines)]
     fn checked(
         file: &NodeFile,
         mut experiment: Experiment,

@@ -373,7 +373,8 @@ with safe_open(model, framework="numpy") as file:
     tensors = {name: file.get_tensor(name).astype(np.float64) for name in file.keys()}
 assert meta["gradvine.kind"] == "mlp", meta
 x = np.loadtxt(rows, delimiter=",")[:, :-1]
-x = (x - np.array(json.loads(meta["gradvine.mean"]))) / np.array(json.loads(meta["gradvine.deviation"]))
+mean, deviation = (np.array(json.loads(meta["gradvine." + key])) for key in ("mean", "deviation"))
+x = (x - mean) / deviation
 layers = len(json.loads(meta["gradvine.hidden"])) + 1
 for layer in range(layers):
     x = x @ tensors[f"layer{layer}.weight"] + tensors[f"layer{layer}.bias"]

@@ -31,7 +31,8 @@ schema = [
     { name = "sex", kind = "category", values = ["f", "m"] },
     { name = "smoker", kind = "boolean" },
     { name = "admitted", kind = "date" },
-    { name = "ward", kind = "category", values = ["north", "south"], other = true, missing = "category" },
+    { name = "ward", kind = "category", values = ["north", "south"], other = true,
+      missing = "category" },
 ]
 "#;
 

@@ -1,6 +1,8 @@
 //! A small decentralized problem with known numbers: f_i(x) = 1/2 |A_i x - b_i|^2 / m, exact
 //! gradients.
 
+#![allow(missing_docs, reason = "used by the tests alone")]
+
 pub mod central;
 pub mod dense;
 pub mod hook;

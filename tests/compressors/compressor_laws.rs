@@ -193,6 +193,7 @@ const LENGTHS: [usize; 11] = [1, 2, 7, 8, 9, 100, 511, 512, 513, 700, 1300];
 /// By how much C(v)_i may differ from v_i, from the definition of each compressor and its
 /// documentation, for one bucket of v. `c` is C(v) there: a sparsifier keeps a number exactly or
 /// drops it, and which it kept is seen from it.
+#[expect(clippy::too_many_lines)]
 fn element_error(case: &Case, v: &[f32], c: &[f32], whole: usize) -> Vec<f64> {
     let v: Vec<f64> = v.iter().map(|&x| f64::from(x)).collect();
     let greatest = v.iter().fold(0f64, |a, x| a.max(x.abs()));

@@ -47,6 +47,7 @@ fn error_of(name: &str, bytes: &[u8], options: &Options) -> String {
 const FINITE: &str = "a finite number within f32 is needed: up to about 3.4e38";
 
 #[test]
+#[expect(clippy::too_many_lines)]
 fn csv_faults() {
     let label = "a label is a whole number 0, 1, 2, ..., below 65536";
     for (text, expected) in [

@@ -92,6 +92,7 @@ fn file(folder: &Path, name: &str, text: &str) -> std::path::PathBuf {
 }
 
 #[test]
+#[expect(clippy::too_many_lines)]
 fn node_topology_and_study_files_refuse_unknown_keys() {
     let folder = tempfile::tempdir().unwrap();
     let node = "key='k'\nlisten=[]\ntopology='t'\nexperiment='e'\ndata='digits'\nout='o'\n";

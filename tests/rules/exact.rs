@@ -59,6 +59,7 @@ fn each(x: &Matrix, c: C) -> Matrix {
 }
 
 /// The models after `run.rounds` rounds by the equations of one rule.
+#[expect(clippy::too_many_lines)]
 fn reference(rule: &str, run: &Run, c: C, step: f64) -> Matrix {
     let w = run.topology.matrix().dense();
     let mut updates = Updates::new(run);

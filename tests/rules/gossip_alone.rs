@@ -169,6 +169,7 @@ const ROUNDS: u64 = 5000;
 
 impl Case<'_> {
     /// `None` where the rule refuses the compressor as no contraction.
+    #[expect(clippy::too_many_lines)]
     fn run(&self) -> Option<Outcome> {
         let d = self.d;
         let topology = Arc::new(Topology::parse(self.topology, 1).unwrap());

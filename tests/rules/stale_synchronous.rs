@@ -54,6 +54,7 @@ type Wire = (VecDeque<Vec<u8>>, bool);
 
 /// Frames, gradients and free slots, each queue in its own order; the models, and the rounds that
 /// each node made.
+#[expect(clippy::too_many_lines)]
 fn play(specs: Vec<NodeSpec>, order: Order) -> (Vec<Vec<f32>>, Vec<u64>) {
     let Order { seed, straggler, stops } = order;
     let mut dice = Stream::new(seed, Purpose::Test).sequence();

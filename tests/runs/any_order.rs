@@ -49,6 +49,7 @@ fn snapshots(specs: Vec<NodeSpec>, seed: u64, rounds: u64) -> Vec<Snapshot> {
     found.into_iter().map(|(_, snapshot)| snapshot).collect()
 }
 
+#[expect(clippy::too_many_lines)]
 fn perform(
     all: Vec<(Node, Box<dyn Learner>)>,
     seed: u64,

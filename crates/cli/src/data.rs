@@ -27,8 +27,8 @@ enum Command {
     gradvine data describe patients.csv --target diagnosis\n  \
     gradvine data describe patients.csv --target diagnosis --toml > experiment.toml\n  \
     gradvine train experiment.toml\n\n\
-    Nothing is sent anywhere. Read and correct the draft: it lists the values of categories, which\n\
-    all nodes of a run must list alike.")]
+    Nothing is sent anywhere. Read and correct the draft: it lists the values of categories,\n\
+    which all nodes of a run must list alike.")]
 struct DescribeArgs {
     /// A CSV file (also .gz), a Parquet or Arrow file, or a folder of such files
     file: String,

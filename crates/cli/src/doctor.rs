@@ -18,8 +18,8 @@ It takes the node's place: stop the node first. The neighbours may wait in `grad
 
 Examples:
   gradvine doctor london.toml
-  gradvine doctor london.toml --offline                   files and machine only
-  gradvine doctor london.toml --measure measured.toml     then: gradvine plan --topology measured.toml
+  gradvine doctor london.toml --offline                files and machine only
+  gradvine doctor london.toml --measure measured.toml  then: gradvine plan --topology measured.toml
 
 Exit codes: 0 nothing prevents a run; 2 something does.")]
 pub struct Args {

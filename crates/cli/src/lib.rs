@@ -1,7 +1,6 @@
 //! The `gradvine` command: one file per subcommand. [`run`] is the whole command, for the program
 //! of this package and for the Python package.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod catalogue;
 mod compare;

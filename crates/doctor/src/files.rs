@@ -21,6 +21,7 @@ pub struct Examined {
 }
 
 /// Reads all files; `None` if they name no node.
+#[expect(clippy::too_many_lines)]
 pub fn examine(path: &Path, report: &mut Report) -> Option<Examined> {
     let mut note = |finding: Finding| report.findings.push(finding);
     let file = match NodeFile::load(path) {

@@ -11,7 +11,6 @@
 //! | `links` | neighbours: addresses, round trips, rates, clocks, NATs |
 //! | `text` | a report as text |
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod files;
 mod links;

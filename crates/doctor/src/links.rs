@@ -137,6 +137,7 @@ fn judge_forwarded(
     }
 }
 
+#[expect(clippy::too_many_lines)]
 fn judge_neighbour(node: &Examined, seen: &Seen, report: &mut Report) {
     let about = format!("link to {}", seen.name);
     let reached = seen.addresses.iter().any(|reach| reach.connected.is_ok());

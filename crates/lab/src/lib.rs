@@ -24,7 +24,6 @@
 
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 use gradvine::{config::ConfigError, run::EndError};
 

@@ -20,7 +20,6 @@
 //! `gradvine.version` and `gradvine.digest`.
 //! The format: <https://github.com/onnx/onnx/blob/main/docs/IR.md>.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod graph;
 mod proto;

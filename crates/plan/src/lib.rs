@@ -8,7 +8,6 @@
 //! | `price` | [`Prices`]: what rules keep and send, what compressors leave |
 //! | `catalogue` | [`RuleList`], [`CompressorList`]: the registries, with prices |
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod catalogue;
 mod choice;

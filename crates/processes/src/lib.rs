@@ -5,7 +5,6 @@
 //! [`run`] does all of it; the laboratory uses the steps one by one, with a network namespace for
 //! each node.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 use std::{
     ffi::OsString,

@@ -5,7 +5,6 @@
 //! means, then `Accepts:` and the bounds where the type does not tell them, then `Default:` and
 //! the default where it is not a value of the type. Names come from the registries.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod keys;
 mod source;
@@ -151,8 +150,8 @@ pub fn others_plain() -> String {
 pub fn others() -> String {
     let mut text = String::from(
         "# Node, relay, topology and study files\n\nEvery key of these files. \
-         [experiment.md](experiment.md) has those of an experiment. This page is made from the source; `gradvine files` \
-         prints the same.\n",
+         [experiment.md](experiment.md) has those of an experiment. \
+         This page is made from the source; `gradvine files` prints the same.\n",
     );
     for file in File::OTHERS {
         text += &format!("\n{}", file.chapter(2));

@@ -1,6 +1,5 @@
 //! How results look: pictures, pages and tables of runs, figures of topologies.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod banner;
 pub mod chart;

@@ -14,6 +14,7 @@ use super::{
 };
 
 /// The table at the end of a run. `tree`: the bytes that formed the mean, or 0.
+#[expect(clippy::too_many_lines)]
 pub fn table(summary: &Summary, tree: u64) -> String {
     let mut text = String::new();
     text += &format!(

@@ -170,6 +170,7 @@ impl Comparison {
     ///
     /// # Errors
     /// If a list names something that does not exist, or the experiment is wrong.
+    #[expect(clippy::too_many_lines)]
     pub fn combinations(&self) -> Result<Combinations, ConfigError> {
         let base = self.experiment.clone().map_or(Base::Default, Base::File);
         let mut sets = self.sets.clone();

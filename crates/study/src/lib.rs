@@ -25,7 +25,6 @@
 //! A run that diverges and a combination that is refused are rows like others. Everything runs on
 //! the virtual network of [`gradvine::sim`].
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod bench;
 mod campaign;

@@ -13,7 +13,6 @@
 //! | `tally` | [`Tally`]: how many of many runs are over |
 //! | `interrupt` | [`Interrupt`]: Ctrl-C and SIGTERM stop a run, which keeps its results |
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 /// Prints a line on standard error. If that fails (a full disk, a closed pipe), the line is lost
 /// and the program goes on.

@@ -123,6 +123,7 @@ fn notify(state: &mut State, connection: u64, side: usize, event: Event) {
 }
 
 /// The ends of a link try to connect.
+#[expect(clippy::too_many_lines)]
 fn connect(state: &mut State, link: usize) {
     let (a, b) = state.links[link].0;
     let again = state.now + state.millis(20, 2 * DIAL.as_millis() as u64);

@@ -27,9 +27,11 @@ pub(super) const COLOURS: [(&str, &str); 15] = [
 ];
 
 const PLAIN: &str = "\
-:root{color-scheme:light \
-                     dark;--paper:#fff;--ink:#1b2733;--faint:#5d6b78;--rule:#d5dce3;--wash:#f4f7f9;--link:#0064a8;--bad:#b91c1c;--hit:0 100 168;--miss:213 94 0}
-@media screen and (prefers-color-scheme:dark){:root{--paper:#14191f;--ink:#e4eaf0;--faint:#a3b0bd;--rule:#39444f;--wash:#1c232b;--link:#58aef2;--bad:#f27b7b;--hit:88 174 242;--miss:255 145 71}}
+:root{color-scheme:light dark;--paper:#fff;--ink:#1b2733;--faint:#5d6b78;--rule:#d5dce3;\
+--wash:#f4f7f9;--link:#0064a8;--bad:#b91c1c;--hit:0 100 168;--miss:213 94 0}
+@media screen and (prefers-color-scheme:dark){\
+:root{--paper:#14191f;--ink:#e4eaf0;--faint:#a3b0bd;--rule:#39444f;\
+--wash:#1c232b;--link:#58aef2;--bad:#f27b7b;--hit:88 174 242;--miss:255 145 71}}
 *{box-sizing:border-box}
 body{margin:0 auto;padding:1.5rem 1.25rem \
                      4rem;max-width:72rem;background:var(--paper);color:var(--ink);font:15px/1.55 \
@@ -81,7 +83,8 @@ pre{overflow-x:auto;background:var(--wash);padding:.75rem 1rem;border-radius:6px
                      ui-monospace,\"DejaVu Sans Mono\",Menlo,Consolas,monospace}
 footer{margin-top:3rem;border-top:1px solid var(--rule);padding-top:.75rem}
 @page{margin:14mm}
-@media print{:root{color-scheme:light}body{max-width:none;padding:0;font-size:10pt}nav{display:none}.picture svg{min-width:0}.picture,.table{overflow:visible}
+@media print{:root{color-scheme:light}body{max-width:none;padding:0;font-size:10pt}\
+nav{display:none}.picture svg{min-width:0}.picture,.table{overflow:visible}
 figure,tr{break-inside:avoid}h2,h3{break-after:avoid}table{font-size:7pt}th,td{padding:.15rem \
                      .3rem}a{color:inherit;text-decoration:none}details:not([open]){display:none}}
 ";
