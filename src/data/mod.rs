@@ -49,45 +49,33 @@
 mod array;
 #[cfg(feature = "arrow")]
 mod arrow;
-mod cell;
-mod choice;
-mod classes;
-mod codes;
-mod columns;
 mod csv;
 mod dataset;
-mod decimal;
 mod describe;
-mod disk;
 mod draft;
 mod embedded;
-mod encode;
-mod encoding;
 mod error;
-mod folder;
-mod header;
-mod idx;
-mod inflate;
-mod input;
+mod file;
 mod load;
-mod npy;
-mod npz;
-mod others;
 #[cfg(feature = "parquet")]
 mod parquet;
 #[cfg(all(test, any(feature = "arrow", feature = "parquet")))]
 mod patients;
 mod preprocessing;
-mod records;
-mod scale;
-mod schema;
-mod spelling;
 mod split;
 mod synthetic;
-mod twofold;
-#[cfg(any(feature = "arrow", feature = "parquet"))]
-mod typed;
+mod table;
 mod write;
+
+#[cfg(any(feature = "arrow", feature = "parquet"))]
+use self::table::typed;
+use self::{
+    array::{idx, npy, npz},
+    csv::{encoding, records},
+    file::{disk, folder, inflate, input},
+    preprocessing::{scale, twofold},
+    table::{cell, choice, classes, codes, columns, decimal, encode, others, schema, spelling},
+};
 
 pub use classes::are_named;
 pub use columns::MAX_CLASSES;

@@ -4,7 +4,7 @@
 use ndarray::ArrayView2;
 use serde::{Deserialize, Serialize};
 
-use super::{DataError, dataset::Dataset, twofold::Twofold};
+use super::super::{DataError, dataset::Dataset, twofold::Twofold};
 use crate::config::ConfigError;
 
 /// The share of the mean square down to which the variance is the plain difference of `f64`. Three
@@ -263,7 +263,7 @@ impl Scale {
 mod tests {
     use ndarray::{Array2, array};
 
-    use super::super::{Target, load};
+    use super::super::super::{Target, load};
     use super::*;
 
     fn data(features: Array2<f32>) -> Dataset {

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use super::{DataError, load::MAX_FILE_BYTES};
+use super::super::{DataError, load::MAX_FILE_BYTES};
 
 /// How far the reading of a file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ static OBSERVER: OnceLock<Observer> = OnceLock::new();
 /// The bytes between two calls of an observer.
 const EVERY: u64 = 1 << 20;
 
-/// Calls `observer` while [`load`](super::load) reads a file, about once a MiB, and once when it is
+/// Calls `observer` while [`load`](crate::data::load) reads a file, about once a MiB, and once when it is
 /// read, on the thread that reads. The first observer of a program stays.
 pub fn observe_reading(observer: impl Fn(&Reading) + Send + Sync + 'static) {
     let _ = OBSERVER.set(Box::new(observer));
@@ -39,7 +39,7 @@ pub fn observe_reading(observer: impl Fn(&Reading) + Send + Sync + 'static) {
 
 /// The bytes that were read, and those that there are if that is known.
 #[derive(Debug)]
-pub(super) struct Count {
+pub(crate) struct Count {
     read: AtomicU64,
     pub total: Option<u64>,
 }
@@ -57,7 +57,7 @@ impl Count {
 
 /// A stream that counts its bytes, tells the observer and ends with an error beyond
 /// [`MAX_FILE_BYTES`].
-pub(super) struct Counted<R> {
+pub(crate) struct Counted<R> {
     source: R,
     name: String,
     count: Arc<Count>,
@@ -108,12 +108,12 @@ impl<R> Drop for Counted<R> {
 }
 
 /// The error of a stream in this module's words.
-pub(super) fn error_of(error: io::Error) -> DataError {
+pub(crate) fn error_of(error: io::Error) -> DataError {
     error.downcast().unwrap_or_else(DataError::Unreadable)
 }
 
 /// The first bytes of a stream, at most `length`, and the whole stream.
-pub(super) fn peek<R: Read>(mut source: R, length: u64) -> Result<(Vec<u8>, impl Read), DataError> {
+pub(crate) fn peek<R: Read>(mut source: R, length: u64) -> Result<(Vec<u8>, impl Read), DataError> {
     let mut head = Vec::new();
     source.by_ref().take(length).read_to_end(&mut head).map_err(error_of)?;
     Ok((head.clone(), io::Cursor::new(head).chain(source)))

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::{
+use super::super::{
     DataError,
     classes::{alike, either},
     codes,
@@ -47,7 +47,7 @@ pub struct Column {
 }
 
 /// The date from which dates are counted without another one.
-pub(super) const EPOCH: &str = "1970-01-01";
+pub(crate) const EPOCH: &str = "1970-01-01";
 
 /// What the cells of a column hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -220,12 +220,12 @@ impl Column {
     }
 
     /// The date from which those of the column are counted.
-    pub(super) fn origin(&self) -> &str {
+    pub(crate) fn origin(&self) -> &str {
         self.origin.as_deref().unwrap_or(EPOCH)
     }
 
     /// Its place in messages.
-    pub(super) fn place(&self) -> String {
+    pub(crate) fn place(&self) -> String {
         format!("data.schema[{}]", excerpt(&self.name))
     }
 
@@ -365,7 +365,7 @@ impl Schema {
     }
 
     /// The schema of a file that has the features as its columns, as
-    /// [`write_csv`](super::write_csv) writes them.
+    /// [`write_csv`](crate::data::write_csv) writes them.
     #[must_use]
     pub fn of_features(&self) -> Schema {
         let agreed = self.agreed();

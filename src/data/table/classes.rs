@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{
+use super::super::{
     cell::Cell,
     codes::{digits, plain},
     columns::{MAX_CLASSES, excerpt, list},
@@ -18,7 +18,7 @@ pub fn are_named(classes: &[String]) -> bool {
 }
 
 /// The classes of a run, found by name.
-pub(super) struct Classes {
+pub(crate) struct Classes {
     /// By their [`plain`] text.
     by_name: HashMap<Vec<u8>, u32>,
     names: Vec<String>,
@@ -62,7 +62,7 @@ impl Classes {
 
 /// Classes in the order in which labels name them first.
 #[derive(Default)]
-pub(super) struct Found {
+pub(crate) struct Found {
     by_name: HashMap<String, u32>,
 }
 
@@ -91,7 +91,7 @@ impl Found {
 }
 
 /// Two texts of which each stands for the other.
-pub(super) fn alike(texts: &[String]) -> Option<(&str, &str)> {
+pub(crate) fn alike(texts: &[String]) -> Option<(&str, &str)> {
     let mut sorted: Vec<&String> = texts.iter().collect();
     let plain = |text: &String| plain(text.as_bytes()).to_vec();
     sorted.sort_by_cached_key(|text| plain(text));
@@ -100,7 +100,7 @@ pub(super) fn alike(texts: &[String]) -> Option<(&str, &str)> {
 }
 
 /// Two texts that are alike, for messages.
-pub(super) fn either(text: &str, other: &str) -> String {
+pub(crate) fn either(text: &str, other: &str) -> String {
     let text = excerpt(text);
     if text == other {
         format!("\"{text}\"")
@@ -110,7 +110,7 @@ pub(super) fn either(text: &str, other: &str) -> String {
 }
 
 /// Checks the names of classes, if a user has given them.
-pub(super) fn check(options: &Options) -> Result<(), ConfigError> {
+pub(crate) fn check(options: &Options) -> Result<(), ConfigError> {
     let Some(names) = &options.class_names else { return Ok(()) };
     let refuse = |problem: String| Err(ConfigError::new("data.classes", list(names), problem));
     if options.task != Task::Classification {

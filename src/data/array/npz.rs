@@ -5,11 +5,11 @@ use std::io::Read;
 use flate2::bufread::DeflateDecoder;
 use rawzip::{CompressionMethod, ZipArchive, ZipArchiveEntryWayfinder};
 
-use super::{DataError, inflate, load::Options};
+use super::super::{DataError, inflate, load::Options};
 use crate::config::ConfigError;
 
 /// The first bytes of an archive with at least one file.
-pub(super) const MAGIC: &[u8] = b"PK\x03\x04";
+pub(crate) const MAGIC: &[u8] = b"PK\x03\x04";
 
 /// Names of arrays of features.
 const FEATURES: [&str; 4] = ["x", "X", "features", "data"];
@@ -18,7 +18,7 @@ const TARGETS: [&str; 3] = ["y", "labels", "target"];
 
 /// The arrays of a dataset, as NPY files.
 #[derive(Debug, PartialEq)]
-pub(super) struct Arrays {
+pub(crate) struct Arrays {
     pub features: Array,
     /// `None`: the targets are in columns of the features.
     pub targets: Option<Array>,
@@ -26,7 +26,7 @@ pub(super) struct Arrays {
 
 /// An array with its name.
 #[derive(Debug, PartialEq)]
-pub(super) struct Array {
+pub(crate) struct Array {
     pub name: String,
     pub bytes: Vec<u8>,
 }
@@ -36,7 +36,7 @@ pub(super) struct Array {
 /// # Errors
 /// If the archive is damaged, it is not clear which arrays these are, or one inflates to more than
 /// a plausible file or than the memory allows.
-pub(super) fn read(bytes: &[u8], options: &Options) -> Result<Arrays, DataError> {
+pub(crate) fn read(bytes: &[u8], options: &Options) -> Result<Arrays, DataError> {
     let members = members(bytes)?;
     let names: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
     let (features, targets) = choose(&names, options.target.as_deref(), options.bare)?;

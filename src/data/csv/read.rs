@@ -7,15 +7,15 @@
 
 use std::io::Read;
 
-use super::{
+use super::super::{
     DataError,
     cell::Cell,
     encode::{Heading, Rows},
     encoding,
-    header::{self, First},
     input::Count,
     records::{Record, Records},
 };
+use super::header::{self, First};
 
 /// The rest of a file is estimated once this many bytes of it were read.
 const SAMPLE: u64 = 8 << 20;
@@ -40,7 +40,7 @@ impl From<Record<'_>> for Kept {
 /// Reads the rows of a table. `name` names the file in remarks, `count` counts its bytes; `piece`
 /// of them are in memory.
 #[expect(clippy::too_many_lines)]
-pub(super) fn read(
+pub(crate) fn read(
     name: &str,
     source: impl Read,
     count: &Count,
@@ -181,7 +181,7 @@ fn with_name(mut error: DataError, names: Option<&[String]>) -> DataError {
 mod tests {
     use ndarray::array;
 
-    use super::super::{
+    use super::super::super::{
         dataset::{Columns, Dataset, Target, Task},
         encode::Encoder,
         input::Counted,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{
+use super::super::{
     cell::Cell,
     codes::{digits, plain},
     columns::excerpt,
@@ -19,7 +19,7 @@ const SHOWN: usize = 3;
 
 /// The values of one category that are not listed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Others {
+pub(crate) struct Others {
     rows: u64,
     texts: BTreeMap<String, u64>,
 }
@@ -72,7 +72,7 @@ impl Others {
 }
 
 /// Two values of a category that are perhaps the same in different spellings.
-pub(super) fn similar(values: &[String]) -> Option<(&str, &str)> {
+pub(crate) fn similar(values: &[String]) -> Option<(&str, &str)> {
     let mut seen: BTreeMap<String, &String> = BTreeMap::new();
     values
         .iter()
@@ -80,7 +80,7 @@ pub(super) fn similar(values: &[String]) -> Option<(&str, &str)> {
 }
 
 /// A remark on such values of a column.
-pub(super) fn similar_remark(column: &Column) -> Option<String> {
+pub(crate) fn similar_remark(column: &Column) -> Option<String> {
     let words = similar_words(column.values.as_deref()?)?;
     Some(format!("column {}: {words}", excerpt(&column.name)))
 }
@@ -97,7 +97,7 @@ fn similar_words(values: &[String]) -> Option<String> {
 }
 
 /// The listed name that is perhaps meant by a label which is no name, for an error.
-pub(super) fn perhaps(names: &[String], label: Cell<'_>) -> String {
+pub(crate) fn perhaps(names: &[String], label: Cell<'_>) -> String {
     let Cell::Text(label) = label else { return String::new() };
     let label = String::from_utf8_lossy(label);
     let meant = names.iter().find(|name| spelling(name) == spelling(&label));
@@ -107,7 +107,7 @@ pub(super) fn perhaps(names: &[String], label: Cell<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ColumnKind, Missing};
+    use super::super::super::{ColumnKind, Missing};
     use super::*;
 
     fn column(values: &[&str]) -> Column {

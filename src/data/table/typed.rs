@@ -4,13 +4,13 @@ use std::{fmt, io::Write};
 
 use time::{Date, OffsetDateTime};
 
-use super::{DataError, cell::Cell, columns::excerpt, load::MAX_FILE_BYTES};
+use super::super::{DataError, cell::Cell, columns::excerpt, load::MAX_FILE_BYTES};
 
 /// The rows that are decoded at once.
-pub(super) const BATCH: usize = 1024;
+pub(crate) const BATCH: usize = 1024;
 
 /// A column of a type that is not read.
-pub(super) fn refuse_column(at: usize, name: &str, words: String) -> DataError {
+pub(crate) fn refuse_column(at: usize, name: &str, words: String) -> DataError {
     let problem = "is not read: numbers, booleans, texts (UTF-8), dates, timestamps and decimals \
                    up to 16 bytes are accepted";
     let (column, name, problem) = (Some(at), Some(name.into()), problem.into());
@@ -18,26 +18,26 @@ pub(super) fn refuse_column(at: usize, name: &str, words: String) -> DataError {
 }
 
 /// More bytes of text in the columns than the largest file has.
-pub(super) fn too_much_text(bytes: u64) -> DataError {
+pub(crate) fn too_much_text(bytes: u64) -> DataError {
     let problem = format!("at most {MAX_FILE_BYTES} are accepted");
     let (place, found) = ("bytes of text".into(), Some(bytes));
     DataError::Limit { place, found, most: MAX_FILE_BYTES, problem }
 }
 
 /// The place of a column in messages.
-pub(super) fn place_of(at: usize, name: &str) -> String {
+pub(crate) fn place_of(at: usize, name: &str) -> String {
     format!("column {at} ({})", excerpt(name))
 }
 
 /// The greatest whole number to which `f64` holds all.
 const WHOLE: u128 = 1 << 53;
 
-pub(super) const SECONDS_A_DAY: i64 = 86_400;
-pub(super) const NANOS: u64 = 1_000_000_000;
+pub(crate) const SECONDS_A_DAY: i64 = 86_400;
+pub(crate) const NANOS: u64 = 1_000_000_000;
 
 /// A decoded cell.
 #[derive(Clone, Copy)]
-pub(super) enum Slot {
+pub(crate) enum Slot {
     Empty,
     Number(f64),
     Bool(bool),
@@ -49,7 +49,7 @@ pub(super) enum Slot {
 
 /// The decoded cells of some rows of a column.
 #[derive(Default)]
-pub(super) struct Cells {
+pub(crate) struct Cells {
     slots: Vec<Slot>,
     /// Texts that are made from numbers.
     made: Vec<u8>,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ndarray::Array2;
 
-use super::{
+use super::super::{
     DataError,
     cell::Cell,
     classes::Classes,
@@ -22,7 +22,7 @@ pub const MAX_CLASSES: usize = 65_536;
 /// `wanted` is a comma-separated list of names or positions (from 0; negative ones from the end).
 /// Without it: the last column; or, for regression, the trailing columns of a header named `y0`,
 /// `y1`, ....
-pub(super) fn targets(
+pub(crate) fn targets(
     wanted: Option<&str>,
     header: Option<&[String]>,
     columns: usize,
@@ -52,7 +52,7 @@ pub(super) fn targets(
 }
 
 /// The positions of columns with these names.
-pub(super) fn named(wanted: &[String], header: &[String]) -> Result<Vec<usize>, ConfigError> {
+pub(crate) fn named(wanted: &[String], header: &[String]) -> Result<Vec<usize>, ConfigError> {
     let refuse = |name: &str, problem: String| {
         Err(ConfigError::new("data.columns", format!("\"{}\"", excerpt(name)), problem))
     };
@@ -77,18 +77,18 @@ pub(super) fn named(wanted: &[String], header: &[String]) -> Result<Vec<usize>, 
 }
 
 /// Whether all names are positions: those of the columns of a file whose first line has no names.
-pub(super) fn are_positions(names: &[String]) -> bool {
+pub(crate) fn are_positions(names: &[String]) -> bool {
     let is_position = |name: &String| name.parse::<usize>().is_ok_and(|at| at.to_string() == *name);
     names.iter().all(is_position)
 }
 
 /// The names of columns without other names: their positions.
-pub(super) fn positions(columns: usize) -> Vec<String> {
+pub(crate) fn positions(columns: usize) -> Vec<String> {
     (0..columns).map(|column| column.to_string()).collect()
 }
 
 /// Checks that no two columns have the same name, of which one matters.
-pub(super) fn check_unique(
+pub(crate) fn check_unique(
     names: &[String],
     matters: impl Fn(usize) -> bool,
 ) -> Result<(), DataError> {
@@ -106,13 +106,13 @@ pub(super) fn check_unique(
 }
 
 /// The first names of a header.
-pub(super) fn list(header: &[String]) -> String {
+pub(crate) fn list(header: &[String]) -> String {
     let shown: Vec<String> = header.iter().take(20).map(|name| excerpt(name)).collect();
     shown.join(", ") + if header.len() > shown.len() { ", ..." } else { "" }
 }
 
 /// The position of a column by its name or its position, which `key` gives.
-pub(super) fn position(
+pub(crate) fn position(
     wanted: &str,
     header: Option<&[String]>,
     columns: usize,
@@ -166,7 +166,7 @@ fn trailing_values(header: &[String]) -> usize {
 ///
 /// # Errors
 /// What is accepted.
-pub(super) fn label(
+pub(crate) fn label(
     value: f64,
     names: Option<usize>,
     classes: Option<usize>,
@@ -189,7 +189,7 @@ pub(super) fn label(
 }
 
 /// Checks the number of classes that a model has.
-pub(super) fn check_count(classes: Option<usize>) -> Result<(), ConfigError> {
+pub(crate) fn check_count(classes: Option<usize>) -> Result<(), ConfigError> {
     match classes.filter(|&classes| classes == 0 || classes > MAX_CLASSES) {
         Some(classes) => {
             let problem = format!("from 1 to {MAX_CLASSES} classes are accepted");
@@ -200,7 +200,7 @@ pub(super) fn check_count(classes: Option<usize>) -> Result<(), ConfigError> {
 }
 
 /// Labels with the names of their classes: those of the file, then numbers.
-pub(super) fn name_classes(
+pub(crate) fn name_classes(
     labels: Vec<u32>,
     names: Option<Vec<String>>,
     classes: Option<usize>,
@@ -219,7 +219,7 @@ pub(super) fn name_classes(
 
 /// Targets from the numbers of an array, `width` per row, which are those of `column`, if they are
 /// in one.
-pub(super) fn target(
+pub(crate) fn target(
     values: Vec<f64>,
     width: usize,
     options: &Options,

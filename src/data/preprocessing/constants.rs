@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{DataError, dataset::Dataset, scale::Scale, schema::Missing};
+use super::super::{DataError, dataset::Dataset, scale::Scale, schema::Missing};
 
 /// Missing values of one feature, in whose place there is 0 until it is known what they become.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Gaps {
 
 impl Gaps {
     /// Those of these rows, in this order.
-    pub(super) fn select(&self, rows: &[usize]) -> Gaps {
+    pub(crate) fn select(&self, rows: &[usize]) -> Gaps {
         let absent = |&row: &usize| self.rows.binary_search(&(row as u32)).is_ok();
         let positions = rows.iter().zip(0..).filter(|(row, _)| absent(row)).map(|(_, at)| at);
         Gaps { feature: self.feature, rows: positions.collect() }

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{DataError, embedded, load::unreadable};
+use super::super::{DataError, embedded, load::unreadable};
 use crate::{
     config::{ConfigError, Fault},
     inputs,
@@ -16,7 +16,7 @@ use crate::{
 /// The files of a source that is no embedded set: the file, or those of the folder, sorted by name.
 /// Those of folders in it are not read, nor those whose names begin with a point or an underscore,
 /// as other programs name their notes.
-pub(super) fn files_of(source: &str) -> Result<Vec<PathBuf>, DataError> {
+pub(crate) fn files_of(source: &str) -> Result<Vec<PathBuf>, DataError> {
     let path = Path::new(source);
     if !path.exists() {
         let problem = format!(

@@ -1,6 +1,6 @@
 //! One cell of a table, as the reader of a format hands it to the encoder.
 
-use super::decimal;
+use super::super::decimal;
 
 /// The value of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -8,7 +8,7 @@ use super::decimal;
     not(any(feature = "arrow", feature = "parquet")),
     allow(dead_code, reason = "text files have no typed cells")
 )]
-pub(super) enum Cell<'a> {
+pub(crate) enum Cell<'a> {
     /// Nothing: an empty cell of text, or a null.
     Empty,
     /// Text without the blanks around it, not empty. It may be the text of a number.

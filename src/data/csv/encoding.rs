@@ -1,6 +1,6 @@
 //! What a file looks like that is no table of UTF-8 text: another encoding, or another format.
 
-use super::{DataError, columns::excerpt};
+use super::super::{DataError, columns::excerpt};
 
 /// Endings of files of formats that are not read, and what to do.
 const ENDINGS: [(&[&str], &str); 6] = [
@@ -37,7 +37,7 @@ const LATIN: &str = "Windows-1252";
 ///
 /// # Errors
 /// What to do instead.
-pub(super) fn check_ending(name: &str) -> Result<(), DataError> {
+pub(crate) fn check_ending(name: &str) -> Result<(), DataError> {
     let lower = name.to_ascii_lowercase();
     let lower = lower.strip_suffix(".gz").unwrap_or(&lower);
     let ending = lower.rsplit_once('.').map_or("", |(_, ending)| ending);
@@ -52,7 +52,7 @@ pub(super) fn check_ending(name: &str) -> Result<(), DataError> {
 ///
 /// # Errors
 /// What the bytes look like, and what to do.
-pub(super) fn check_beginning(head: &[u8]) -> Result<(), DataError> {
+pub(crate) fn check_beginning(head: &[u8]) -> Result<(), DataError> {
     if let Some((_, what)) = BEGINNINGS.iter().find(|(beginning, _)| head.starts_with(beginning)) {
         return Err(DataError::format("byte 0", format!("no table, but {what}")));
     }
@@ -85,7 +85,7 @@ fn in_encoding(encoding: &str) -> String {
 ///
 /// # Errors
 /// The position of the first cell that is not.
-pub(super) fn check<'t>(text: &[u8], mut cells: impl Iterator<Item = &'t [u8]>) -> Option<usize> {
+pub(crate) fn check<'t>(text: &[u8], mut cells: impl Iterator<Item = &'t [u8]>) -> Option<usize> {
     if std::str::from_utf8(text).is_ok() && memchr::memchr(0, text).is_none() {
         return None;
     }
@@ -94,7 +94,7 @@ pub(super) fn check<'t>(text: &[u8], mut cells: impl Iterator<Item = &'t [u8]>) 
 
 /// The error of a cell whose text is not UTF-8, in this line and column. `record` is the text
 /// around it, from which the encoding is guessed.
-pub(super) fn refuse(line: u64, column: usize, cell: &[u8], record: &[u8]) -> DataError {
+pub(crate) fn refuse(line: u64, column: usize, cell: &[u8], record: &[u8]) -> DataError {
     let problem = match guess(record) {
         Some(encoding) => in_encoding(encoding),
         None if cell.contains(&0) => "a byte 0: the file is damaged, or no text".into(),
@@ -104,7 +104,7 @@ pub(super) fn refuse(line: u64, column: usize, cell: &[u8], record: &[u8]) -> Da
 }
 
 /// At most the first 40 characters of a text, its bytes that are not UTF-8 as `\xF6`.
-pub(super) fn escaped(text: &[u8]) -> String {
+pub(crate) fn escaped(text: &[u8]) -> String {
     let mut shown = String::new();
     for part in text[..text.len().min(160)].utf8_chunks() {
         shown.push_str(part.valid());

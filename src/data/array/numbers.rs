@@ -5,7 +5,7 @@ use std::fmt;
 use half::f16;
 use ndarray::Array2;
 
-use super::{
+use super::super::{
     DataError, columns,
     dataset::{Dataset, Task},
     load::Options,
@@ -14,7 +14,7 @@ use crate::config::ConfigError;
 
 /// The type of a stored number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     U8,
     U16,
     U32,
@@ -29,7 +29,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) fn bytes(self) -> usize {
+    pub(crate) fn bytes(self) -> usize {
         match self {
             Kind::U8 | Kind::I8 => 1,
             Kind::U16 | Kind::I16 | Kind::F16 => 2,
@@ -47,7 +47,7 @@ impl fmt::Display for Kind {
 
 /// An array with all its bytes.
 #[derive(Debug)]
-pub(super) struct Numbers<'a> {
+pub(crate) struct Numbers<'a> {
     kind: Kind,
     big_endian: bool,
     /// Whether the first index varies fastest; only for arrays with two dimensions.
@@ -61,7 +61,7 @@ pub(super) struct Numbers<'a> {
 
 impl<'a> Numbers<'a> {
     /// An array of this shape in `data`, which starts at `offset` of its file.
-    pub(super) fn new(
+    pub(crate) fn new(
         kind: Kind,
         big_endian: bool,
         column_major: bool,
@@ -104,19 +104,19 @@ impl<'a> Numbers<'a> {
     }
 
     /// Whether rows for prediction have only features.
-    pub(super) fn is_bare(&self, options: &Options) -> bool {
+    pub(crate) fn is_bare(&self, options: &Options) -> bool {
         options.bare && options.target.is_none() && options.inputs == Some(self.columns)
     }
 
     /// Uses the whole array as features; the targets are all 0.
-    pub(super) fn bare(&self, name: &str, options: &Options) -> Result<Dataset, DataError> {
+    pub(crate) fn bare(&self, name: &str, options: &Options) -> Result<Dataset, DataError> {
         let target = columns::target(vec![0.0; self.rows], 1, options, None)?;
         let all: Vec<usize> = (0..self.columns).collect();
         Dataset::new(name, self.features(&all, options)?, target)
     }
 
     /// Features and targets in one array of two dimensions.
-    pub(super) fn table(&self, name: &str, options: &Options) -> Result<Dataset, DataError> {
+    pub(crate) fn table(&self, name: &str, options: &Options) -> Result<Dataset, DataError> {
         if self.is_bare(options) {
             return self.bare(name, options);
         }
@@ -137,7 +137,7 @@ impl<'a> Numbers<'a> {
     }
 
     /// Uses the whole array as features, with the targets from another array.
-    pub(super) fn with_targets(
+    pub(crate) fn with_targets(
         &self,
         name: &str,
         targets: &Numbers<'_>,

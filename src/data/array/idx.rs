@@ -1,19 +1,19 @@
 //! The format of the MNIST files (LeCun): two zero bytes, the number type, the number of
 //! dimensions, their extents, the numbers; big-endian.
 
-use super::{
+use super::super::{
     DataError,
     array::{Kind, Numbers},
 };
 
 /// Reads the header; the numbers are read in place.
-pub(super) fn read(bytes: &[u8]) -> Result<Numbers<'_>, DataError> {
+pub(crate) fn read(bytes: &[u8]) -> Result<Numbers<'_>, DataError> {
     let (kind, shape, data) = header(bytes)?;
     Numbers::new(kind, true, false, &shape, data, bytes.len() - data.len())
 }
 
 /// The file's length by its header; `None` if it cannot be counted.
-pub(super) fn length(bytes: &[u8]) -> Result<Option<usize>, DataError> {
+pub(crate) fn length(bytes: &[u8]) -> Result<Option<usize>, DataError> {
     let (kind, shape, data) = header(bytes)?;
     let numbers =
         shape.iter().try_fold(kind.bytes(), |product, &extent| product.checked_mul(extent));

@@ -1,6 +1,6 @@
 //! Which columns of a table are read: by name, by position, or all.
 
-use super::{
+use super::super::{
     DataError,
     columns::{self, excerpt, list},
     dataset::Columns,
@@ -11,7 +11,7 @@ use crate::config::ConfigError;
 
 /// The positions of the columns to read.
 #[derive(Default)]
-pub(super) struct Chosen {
+pub(crate) struct Chosen {
     pub features: Vec<usize>,
     /// None of them if rows have no targets.
     pub targets: Vec<usize>,
@@ -19,7 +19,7 @@ pub(super) struct Chosen {
 }
 
 /// What the first file has decided for all.
-pub(super) struct FirstFile {
+pub(crate) struct FirstFile {
     pub columns: usize,
     pub names: Option<Columns>,
     pub classes: Option<Vec<String>>,
@@ -38,7 +38,7 @@ impl Chosen {
 }
 
 /// The position of the column that identifies rows.
-pub(super) fn identifier(
+pub(crate) fn identifier(
     options: &Options,
     heading: &Heading,
 ) -> Result<Option<usize>, ConfigError> {
@@ -49,7 +49,7 @@ pub(super) fn identifier(
 }
 
 /// The names of the features, if they are given.
-pub(super) fn wanted(options: &Options) -> Option<Vec<String>> {
+pub(crate) fn wanted(options: &Options) -> Option<Vec<String>> {
     match &options.schema {
         Some(schema) => Some(schema.names()),
         None => Some(options.columns.as_ref()?.features.clone()),
@@ -57,7 +57,7 @@ pub(super) fn wanted(options: &Options) -> Option<Vec<String>> {
 }
 
 /// Chooses the columns by name or by position.
-pub(super) fn choose(heading: &Heading, options: &Options) -> Result<Chosen, ConfigError> {
+pub(crate) fn choose(heading: &Heading, options: &Options) -> Result<Chosen, ConfigError> {
     let (header, columns) = (heading.names.as_deref(), heading.columns);
     let identifier = identifier(options, heading)?;
     let target = options.target.as_deref();
@@ -105,7 +105,7 @@ pub(super) fn choose(heading: &Heading, options: &Options) -> Result<Chosen, Con
 }
 
 /// The columns to read of a file that follows another one.
-pub(super) fn same_columns(
+pub(crate) fn same_columns(
     first: &FirstFile,
     chosen: &Chosen,
     heading: &Heading,

@@ -1,13 +1,13 @@
 //! NumPy's array format, versions 1 to 3 (NEP 1): a header that is a Python dictionary, then the
 //! numbers.
 
-use super::{
+use super::super::{
     DataError,
     array::{Kind, Numbers},
 };
 
 /// The first bytes of every NPY file.
-pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
+pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// NumPy itself pads headers to 128 bytes; this is room for any real one.
 const MAX_HEADER: usize = 65_536;
@@ -15,16 +15,16 @@ const MAX_HEADER: usize = 65_536;
 const MAX_DIMENSIONS: usize = 32;
 
 /// Every header ends within this many bytes.
-pub(super) const HEADER_ENDS: usize = MAGIC.len() + 6 + MAX_HEADER;
+pub(crate) const HEADER_ENDS: usize = MAGIC.len() + 6 + MAX_HEADER;
 
 /// Reads the header; the numbers are read in place.
-pub(super) fn read(bytes: &[u8]) -> Result<Numbers<'_>, DataError> {
+pub(crate) fn read(bytes: &[u8]) -> Result<Numbers<'_>, DataError> {
     let (Header { kind, big_endian, column_major, shape }, data) = header(bytes)?;
     Numbers::new(kind, big_endian, column_major, &shape, data, bytes.len() - data.len())
 }
 
 /// The file's length by its header; `None` if it cannot be counted.
-pub(super) fn length(bytes: &[u8]) -> Result<Option<usize>, DataError> {
+pub(crate) fn length(bytes: &[u8]) -> Result<Option<usize>, DataError> {
     let (header, data) = header(bytes)?;
     let numbers = header
         .shape
@@ -171,7 +171,7 @@ fn number_type(descr: &str) -> Result<(Kind, bool), DataError> {
 }
 
 fn excerpt(text: &str) -> String {
-    super::columns::excerpt(text.trim())
+    super::super::columns::excerpt(text.trim())
 }
 
 /// The error of a value of the header.
@@ -182,7 +182,7 @@ fn wrong(place: &str, value: &dyn ToString, problem: &str) -> DataError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::load::{Options, parse};
+    use super::super::super::load::{Options, parse};
     use super::*;
 
     /// A file as NumPy writes it: the header padded with spaces to a multiple of 64, ended by a

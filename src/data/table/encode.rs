@@ -3,7 +3,7 @@
 
 use ndarray::Array2;
 
-use super::{
+use super::super::{
     DataError,
     cell::Cell,
     choice::{Chosen, FirstFile, choose, identifier, same_columns, wanted},
@@ -20,7 +20,7 @@ use crate::{config::ConfigError, memory};
 
 /// What a file says about its rows before they follow.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Heading {
+pub(crate) struct Heading {
     /// The number of columns.
     pub columns: usize,
     /// Their names.
@@ -32,7 +32,7 @@ pub(super) struct Heading {
 }
 
 /// Takes the rows of tables.
-pub(super) trait Rows {
+pub(crate) trait Rows {
     /// Whether the first line of a file has the names of the columns that are needed.
     fn are_names(&self, first: &[String]) -> bool;
 
@@ -79,7 +79,7 @@ pub(super) trait Rows {
 }
 
 /// The rows of one or several files that are already encoded.
-pub(super) struct Encoder<'a> {
+pub(crate) struct Encoder<'a> {
     options: &'a Options,
     /// Of the file that is read, as all that follows it here.
     heading: Heading,

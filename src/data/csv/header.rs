@@ -1,6 +1,6 @@
 //! Whether the first line of a text file names the columns.
 
-use super::{
+use super::super::{
     DataError,
     cell::Cell,
     codes::{date, is_missing},
@@ -8,7 +8,7 @@ use super::{
 
 /// The kind of the first line.
 #[derive(Debug, PartialEq)]
-pub(super) enum First {
+pub(crate) enum First {
     Row,
     Names(Vec<String>),
     /// scikit-learn's: the number of rows, of features, and the names of the classes.
@@ -20,7 +20,7 @@ pub(super) enum First {
 
 /// What the first line is.
 #[derive(Debug, PartialEq)]
-pub(super) struct Found {
+pub(crate) struct Found {
     pub first: First,
     /// For the user: what was assumed, if the lines do not decide it.
     pub remark: Option<String>,
@@ -51,7 +51,7 @@ fn kind(cell: &[u8]) -> Kind {
 ///
 /// # Errors
 /// If no row follows a header.
-pub(super) fn find(
+pub(crate) fn find(
     first: &[Vec<u8>],
     below: &[&[Vec<u8>]],
     header: Option<bool>,

@@ -8,7 +8,7 @@ use std::{
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::{
+use super::super::{
     DataError, idx,
     input::{Count, error_of},
     load::{Format, MAX_FILE_BYTES},
@@ -42,15 +42,15 @@ impl Bound {
 }
 
 /// The first bytes of a gzip stream.
-pub(super) const MAGIC: &[u8] = &[0x1F, 0x8B];
+pub(crate) const MAGIC: &[u8] = &[0x1F, 0x8B];
 
 /// The most bytes that a file inflates to, of which this many compressed bytes were read.
-pub(super) fn plausible(read: u64) -> u64 {
+pub(crate) fn plausible(read: u64) -> u64 {
     ALWAYS + TIMES * read
 }
 
 /// Checks that a file whose first bytes are `head` is compressed if its name says so.
-pub(super) fn check_name(name: &str, head: &[u8]) -> Result<(), DataError> {
+pub(crate) fn check_name(name: &str, head: &[u8]) -> Result<(), DataError> {
     if name.to_ascii_lowercase().ends_with(".gz") && !head.starts_with(MAGIC) {
         let problem =
             "not gzip-compressed, as its name says: a .gz file starts with the bytes 1f 8b";
@@ -61,7 +61,7 @@ pub(super) fn check_name(name: &str, head: &[u8]) -> Result<(), DataError> {
 
 /// The contents of a gzip stream (one or several members). Reading fails where it is damaged, and
 /// where it inflates to more than a plausible file. The errors are those of this module.
-pub(super) struct Inflate<R> {
+pub(crate) struct Inflate<R> {
     decoder: MultiGzDecoder<BufReader<R>>,
     count: Arc<Count>,
     inflated: u64,
@@ -112,7 +112,7 @@ impl<R: Read> Read for Inflate<R> {
 /// # Errors
 /// If they are damaged, or more than the format's header announces, than the memory allows, or than
 /// a plausible file inflates to.
-pub(super) fn whole(name: &str, inflate: impl Read) -> Result<Vec<u8>, DataError> {
+pub(crate) fn whole(name: &str, inflate: impl Read) -> Result<Vec<u8>, DataError> {
     within(name, inflate, memory_bound())
 }
 
@@ -120,7 +120,7 @@ pub(super) fn whole(name: &str, inflate: impl Read) -> Result<Vec<u8>, DataError
 ///
 /// # Errors
 /// As [`whole`].
-pub(super) fn member(
+pub(crate) fn member(
     name: &str,
     inflate: impl Read,
     compressed: u64,
@@ -196,7 +196,7 @@ fn announce(name: &str, bytes: &[u8]) -> Result<Option<Bound>, DataError> {
 mod tests {
     use std::io::Write;
 
-    use super::super::{Options, input::Counted, parse};
+    use super::super::super::{Options, input::Counted, parse};
     use super::*;
 
     /// [`super::within`] of compressed bytes.

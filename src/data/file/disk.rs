@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::DataError;
+use super::super::DataError;
 use crate::files;
 
 /// Writes the contents of a file.

@@ -12,7 +12,7 @@ const HALF: u64 = 1 << 28;
 
 /// Parses the text of a number as the standard library does: in one rounding, to infinity beyond
 /// `f32`. `None` if it is not a number.
-pub(super) fn parse(text: &[u8]) -> Option<f32> {
+pub(crate) fn parse(text: &[u8]) -> Option<f32> {
     plain(text).or_else(|| std::str::from_utf8(text).ok()?.parse().ok())
 }
 

@@ -12,16 +12,16 @@
 
 use std::io::{ErrorKind, Read};
 
-use super::{DataError, columns::excerpt, input::error_of};
+use super::super::{DataError, columns::excerpt, input::error_of};
 use crate::{config::ConfigError, memory, units::Bytes};
 
 /// The bytes that are in memory at first.
-pub(super) const PIECE: usize = 1 << 18;
+pub(crate) const PIECE: usize = 1 << 18;
 /// The longest record that is read.
 const MAX_RECORD: usize = 1 << 28;
 
 /// A reader of records.
-pub(super) struct Records<R> {
+pub(crate) struct Records<R> {
     source: R,
     buffer: Vec<u8>,
     /// The bytes of `buffer` that are not yet read: from the next record on.
@@ -54,7 +54,7 @@ enum Cut {
 
 /// One record.
 #[derive(Clone, Copy)]
-pub(super) struct Record<'a> {
+pub(crate) struct Record<'a> {
     /// The line at which it starts, from 1.
     pub line: u64,
     text: &'a [u8],

@@ -8,12 +8,12 @@
 
 use unicode_normalization::UnicodeNormalization;
 
-use super::columns::excerpt;
+use super::super::columns::excerpt;
 use crate::printable::is_invisible;
 
 /// What two spellings of a text have in common. Of texts without letters and digits, such as `+`
 /// and `-`, it is the text.
-pub(super) fn spelling(text: &str) -> String {
+pub(crate) fn spelling(text: &str) -> String {
     let text = text.trim();
     let chars: Vec<char> = text.chars().filter(|c| !is_invisible(*c)).collect();
     let is_digit =
@@ -39,7 +39,7 @@ fn is_mark(char: char) -> bool {
 }
 
 /// A text with its marks, and what has no width, as escapes: two spellings may look alike.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let hides =
         |char: char| is_mark(char) || is_invisible(char) || (char.is_whitespace() && char != ' ');
     let escaped: String = text

@@ -7,7 +7,7 @@ use time::{
     macros::datetime,
 };
 
-use super::{
+use super::super::{
     DataError,
     cell::Cell,
     columns::list,
@@ -39,7 +39,7 @@ const BOOLEANS: [(&str, bool); 10] = [
 
 /// How the cells of one column become features.
 #[derive(Clone, Debug)]
-pub(super) struct Code {
+pub(crate) struct Code {
     kind: ColumnKind,
     /// Of a category: the feature of each value, by its [`plain`] text.
     places: HashMap<Vec<u8>, usize>,
@@ -66,7 +66,7 @@ enum Gap {
 
 /// What [`Code::encode`] has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Encoded {
+pub(crate) enum Encoded {
     /// A value.
     Value,
     /// A missing value that becomes what all nodes agree on: 0 is in its place.
@@ -227,7 +227,7 @@ impl Code {
 /// The text by which a value of a category, or the name of a class, is found. It is the text
 /// itself, except that a whole number is the same with a fraction of zeros, as programs write
 /// columns with gaps: `3.0` is `3`, but `03`, `3e0` and `+3` are other texts.
-pub(super) fn plain(text: &[u8]) -> &[u8] {
+pub(crate) fn plain(text: &[u8]) -> &[u8] {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let Some(point) = memchr::memchr(b'.', digits) else { return text };
     let (whole, zeros) = (&digits[..point], &digits[point + 1..]);
@@ -242,13 +242,13 @@ pub(super) fn plain(text: &[u8]) -> &[u8] {
 }
 
 /// The plain text of a number in a column of numbers.
-pub(super) fn digits(value: f64) -> String {
+pub(crate) fn digits(value: f64) -> String {
     // Without the sign of a zero.
     (value + 0.0).to_string()
 }
 
 /// Whether a cell has no value.
-pub(super) fn is_missing(cell: Cell<'_>) -> bool {
+pub(crate) fn is_missing(cell: Cell<'_>) -> bool {
     match cell {
         Cell::Empty => true,
         Cell::Text(text) => {
@@ -260,7 +260,7 @@ pub(super) fn is_missing(cell: Cell<'_>) -> bool {
 }
 
 /// A cell as a boolean.
-pub(super) fn boolean(cell: Cell<'_>) -> Option<bool> {
+pub(crate) fn boolean(cell: Cell<'_>) -> Option<bool> {
     match cell {
         Cell::Empty => None,
         Cell::Bool(value) => Some(value),
@@ -280,12 +280,12 @@ pub(super) fn boolean(cell: Cell<'_>) -> Option<bool> {
 }
 
 /// Whether an `f32` of these days since 1970-01-01 is the same time, to the second.
-pub(super) fn is_held(days: f64) -> bool {
+pub(crate) fn is_held(days: f64) -> bool {
     (f64::from(days as f32) - days).abs() * SECONDS_A_DAY <= HELD_TO_S
 }
 
 /// The date, such as `2024-05-17`, on which a time in days since 1970-01-01 is.
-pub(super) fn day_of(days: f64) -> Option<String> {
+pub(crate) fn day_of(days: f64) -> Option<String> {
     let date =
         datetime!(1970-01-01 0:00 UTC).checked_add(Duration::days(days.floor() as i64))?.date();
     let (year, month, day) = date.to_calendar_date();
@@ -294,7 +294,7 @@ pub(super) fn day_of(days: f64) -> Option<String> {
 
 /// A number with a comma before its fraction, as `1.234,5`, or a date as `17.05.2024`: other
 /// writings, which are not read.
-pub(super) fn foreign(cell: Cell<'_>) -> Option<()> {
+pub(crate) fn foreign(cell: Cell<'_>) -> Option<()> {
     let Cell::Text(text) = cell else { return None };
     let text = std::str::from_utf8(text).ok()?;
     let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -314,13 +314,13 @@ pub(super) fn foreign(cell: Cell<'_>) -> Option<()> {
 }
 
 /// A date as days since 1970-01-01; a time without a zone is in UTC.
-pub(super) fn date(cell: Cell<'_>) -> Option<f64> {
+pub(crate) fn date(cell: Cell<'_>) -> Option<f64> {
     let Cell::Text(text) = cell else { return None };
     days(text)
 }
 
 /// The same of a text.
-pub(super) fn days(text: &[u8]) -> Option<f64> {
+pub(crate) fn days(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?;
     // The parser also accepts weeks and days of the year, which tables rarely mean.
     let dashes = text.get(4..5) == Some("-") && text.get(7..8) == Some("-");

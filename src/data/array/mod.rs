@@ -1,0 +1,8 @@
+//! Arrays of numbers.
+
+pub(super) mod idx;
+pub(super) mod npy;
+pub(super) mod npz;
+mod numbers;
+
+pub(super) use numbers::{Kind, Numbers};

@@ -1,0 +1,8 @@
+//! What is done with the features of all rows before a model sees them.
+
+mod constants;
+pub(super) mod scale;
+pub(super) mod twofold;
+
+pub(crate) use constants::GapSums;
+pub use constants::{Gaps, Preprocessing};
