@@ -3,7 +3,7 @@
 use ndarray::{Array2, Axis};
 use serde::{Deserialize, Serialize};
 
-use super::{DataError, preprocessing::Gaps, scale::Scale};
+use super::DataError;
 use crate::vector;
 
 /// Rows of features with the targets to predict from them.
@@ -34,6 +34,24 @@ pub struct Identifiers {
     pub name: Option<String>,
     /// The text of each row, without the blanks around it.
     pub texts: Vec<String>,
+}
+
+/// Missing values of one feature, in whose place there is 0 until it is known what they become.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gaps {
+    /// The feature.
+    pub feature: usize,
+    /// The rows without a value, ascending.
+    pub rows: Vec<u32>,
+}
+
+impl Gaps {
+    /// Those of these rows, in this order.
+    fn select(&self, rows: &[usize]) -> Gaps {
+        let absent = |&row: &usize| self.rows.binary_search(&(row as u32)).is_ok();
+        let positions = rows.iter().zip(0..).filter(|(row, _)| absent(row)).map(|(_, at)| at);
+        Gaps { feature: self.feature, rows: positions.collect() }
+    }
 }
 
 /// The names of a table's columns.
@@ -134,52 +152,6 @@ impl Dataset {
         }
     }
 
-    /// Puts these numbers in the place of missing values: one for each of [`Dataset::gaps`].
-    ///
-    /// # Errors
-    /// If there are more or fewer.
-    pub(crate) fn fill(&mut self, fills: &[f32]) -> Result<(), DataError> {
-        let (found, needed) = (fills.len(), self.gaps.len());
-        if found != needed {
-            let problem = format!(
-                "{found} numbers for {needed} features with missing values: one for each is needed"
-            );
-            let place = "missing values".into();
-            return Err(DataError::Count { place, found, needed, problem }.within(&self.name));
-        }
-        for (gaps, fill) in std::mem::take(&mut self.gaps).iter().zip(fills) {
-            for &row in &gaps.rows {
-                self.features[(row as usize, gaps.feature)] = *fill;
-            }
-        }
-        Ok(())
-    }
-
-    /// Replaces every feature by (feature - mean) / deviation, computed in `f64` and rounded once.
-    ///
-    /// # Errors
-    /// If the scale has another number of inputs, or a scaled value is beyond `f32`. The dataset is
-    /// then unchanged.
-    pub fn apply(&mut self, scale: &Scale) -> Result<(), DataError> {
-        scale.check("data.scale", self.inputs()).map_err(|error| error.within(&self.name))?;
-        let scaled = |x: f32, column: usize| {
-            ((f64::from(x) - scale.mean[column]) / scale.deviation[column]) as f32
-        };
-        // Two passes instead of a copy: large files fill the memory.
-        for (row, values) in self.features.rows().into_iter().enumerate() {
-            for (column, &x) in values.iter().enumerate() {
-                check_one("scaled features, row", (row, column), scaled(x, column))
-                    .map_err(|error| error.within(&self.name))?;
-            }
-        }
-        for mut values in self.features.rows_mut() {
-            for (column, x) in values.iter_mut().enumerate() {
-                *x = scaled(*x, column);
-            }
-        }
-        Ok(())
-    }
-
     /// The number of rows.
     pub fn rows(&self) -> usize {
         self.features.nrows()
@@ -275,7 +247,8 @@ fn finite(unit: &'static str, values: Array2<f32>) -> Result<Array2<f32>, DataEr
     Ok(values)
 }
 
-fn check_one(
+/// Checks a number of a row and a column.
+pub(super) fn check_one(
     unit: &'static str,
     (row, column): (usize, usize),
     value: f32,
@@ -338,16 +311,5 @@ mod tests {
         let picked = data.select(&[2, 0, 2]);
         assert_eq!(picked.features, array![[3.0], [1.0], [3.0]]);
         assert_eq!((picked.labels().unwrap(), picked.outputs()), (&[2, 0, 2][..], 3));
-    }
-
-    #[test]
-    fn a_scale_that_does_not_fit_changes_nothing() {
-        let mut data = Dataset::new("a", array![[1.0f32], [3.0]], classes(&[0, 0], 1)).unwrap();
-        let before = data.clone();
-        assert!(data.apply(&Scale { mean: vec![0.0; 2], deviation: vec![1.0; 2] }).is_err());
-        assert!(data.apply(&Scale { mean: vec![0.0], deviation: vec![1e-300] }).is_err());
-        assert_eq!(data, before);
-        data.apply(&Scale { mean: vec![2.0], deviation: vec![0.5] }).unwrap();
-        assert_eq!(data.features, array![[-2.0], [2.0]]);
     }
 }

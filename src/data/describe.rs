@@ -4,14 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     DataError,
-    cell::Cell,
-    codes::{boolean, date, day_of, digits, foreign, is_held, is_missing, plain},
-    columns,
-    encode::{Heading, Rows},
-    load::{Options, tables},
-    others::{similar, similar_classes},
-    schema::{Column, ColumnKind, Missing, Schema},
-    spelling::shown,
+    dataset::Task,
+    excerpt::{excerpt, list},
+    load::tables,
+    options::Options,
+    table::{
+        cell::Cell,
+        columns,
+        date::{date, day_of, is_held},
+        meaning::{boolean, foreign, is_missing, plain_text},
+        rows::{Heading, Rows, TextRows},
+        schema::{Column, ColumnKind, Missing, Schema},
+        spelling::{shown, similar, similar_classes},
+    },
 };
 use crate::config::ConfigError;
 
@@ -119,12 +124,7 @@ impl ColumnDescription {
             }
         }
         let Some(values) = &mut self.values else { return };
-        let text = match cell {
-            Cell::Text(text) => String::from_utf8_lossy(plain(text)).into_owned(),
-            Cell::Number(value) => digits(value),
-            Cell::Bool(value) => value.to_string(),
-            Cell::Empty => return,
-        };
+        let Some(text) = plain_text(cell) else { return };
         if let Some(count) = values.get_mut(&text) {
             *count += 1;
         } else if values.len() < MOST_TEXTS {
@@ -222,7 +222,7 @@ impl ColumnDescription {
                 let mut values = self.values.iter().flat_map(BTreeMap::keys);
                 let example = values
                     .find(|value| value.parse::<f64>().is_err())
-                    .map(|value| format!(", such as \"{}\"", columns::excerpt(value)));
+                    .map(|value| format!(", such as \"{}\"", excerpt(value)));
                 ignored(&format!("{text} cells are no numbers{}", example.unwrap_or_default()))
             }
         }
@@ -259,7 +259,7 @@ impl Description {
             "{source}: column {}: numbers as 1.234,5 or dates as 17.05.2024 are not read: write \
              the file with decimal points and dates as 2024-05-17; a point in another column may \
              separate thousands",
-            columns::excerpt(&column.name)
+            excerpt(&column.name)
         ));
     }
 
@@ -346,7 +346,13 @@ impl Rows for Describer {
         Ok(())
     }
 
-    fn add<'c>(&mut self, _: u64, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), DataError> {
+    fn add<'c>(&mut self, number: u64, cell: &dyn Fn(usize) -> Cell<'c>) -> Result<(), DataError> {
+        self.add_text(number, cell)
+    }
+}
+
+impl TextRows for Describer {
+    fn add_text<'c>(&mut self, _: u64, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), DataError> {
         for (at, column) in self.columns.iter_mut().enumerate() {
             if column.unread.is_none() {
                 column.add(self.rows, cell(at));
@@ -379,7 +385,7 @@ pub fn describe(source: &str, options: &Options) -> Result<Description, DataErro
     }
     columns.iter_mut().for_each(ColumnDescription::finish);
     let target = options.target.as_deref();
-    let task = super::Task::Classification;
+    let task = Task::Classification;
     let target = columns::targets(target, names.as_deref(), columns.len(), task)?[0];
     if let Some(words) = &columns[target].unread {
         let problem = format!("the target is not read: {words}; name another one");
@@ -435,7 +441,7 @@ pub(crate) fn complete(
             let Some(found) = found else {
                 let names: Vec<String> =
                     description.columns.iter().map(|column| column.name.clone()).collect();
-                return refuse(format!("no such column: the file has {}", columns::list(&names)));
+                return refuse(format!("no such column: the file has {}", list(&names)));
             };
             if let Some(words) = &found.unread {
                 return refuse(format!("is not read: {words}"));

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::columns::excerpt;
+use super::excerpt::excerpt;
 use crate::config::{ConfigError, Fault, typed_error};
 
 /// What is wrong with data, a file of data, or a key that describes it. `place` is a part of the
@@ -92,6 +92,17 @@ impl DataError {
     pub(super) fn too_large(place: &str, found: u64, most: u64) -> Self {
         let problem = format!("at most {most} bytes are accepted");
         Self::Limit { place: place.into(), found: Some(found), most, problem }
+    }
+
+    /// This error in a file with this name, unless it is about a key of the configuration.
+    pub(super) fn of(self, name: &str) -> Self {
+        match self {
+            Self::Config(mut error) => {
+                error.problem += &format!(" (in {name})");
+                error.into()
+            }
+            error => error.within(name),
+        }
     }
 
     pub(crate) fn io_error(&self) -> Option<&io::Error> {

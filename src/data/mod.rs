@@ -7,29 +7,19 @@
 //! | file | does |
 //! |---|---|
 //! | `dataset` | [`Dataset`]: features and targets of some rows |
-//! | `load` | [`load`]: an embedded set or a file, found by name or by its first bytes |
-//! | `input`, `inflate` | the bytes of a file as a stream, compressed or not |
-//! | `records`, `decimal` | records of separated text from a stream, and numbers from their text |
-//! | `csv`, `npy`, `npz`, `idx` | one format each; all also gzip-compressed |
-//! | `header`, `encoding` | whether a text file's first line has names; what is no UTF-8 |
+//! | `options` | [`Options`]: what a user says about the data that are read |
+//! | `load` | [`load`]: an embedded set, a file, or the files of a folder, which are one table |
+//! | `open`, `arrays` | a file that is read by its format; features and labels from arrays |
+//! | `format`, `list` | what a format is; the list of all |
+//! | `file/` | bytes as a stream, compressed or not; folders; files that survive a crash |
+//! | `csv/`, `array/` | separated text; NPY, NPZ and IDX |
 //! | `parquet`, `arrow` | tables of Parquet and Arrow files, with the cargo features of these names |
-//! | `typed` | the values of their columns as cells |
-//! | `array`, `columns` | the common part of NPY and IDX; the rules for target columns and labels |
-//! | `folder` | the files of a folder, which are the parts of one table |
-//! | `choice` | which columns of a table are read |
-//! | `cell`, `encode` | one cell of a table, and a dataset from cells, row by row |
-//! | `classes` | labels by the names of their classes |
-//! | `schema`, `codes` | [`Schema`]: the columns by name, and their features |
-//! | `others` | remarks on values that a category does not list |
-//! | `spelling` | what two spellings of a text have in common |
+//! | `table/` | which columns are read, what cells mean, [`Schema`], and a dataset from rows |
 //! | `split` | [`split_test`], [`shards`]: test rows leave first, then the rest is divided |
-//! | `describe` | [`describe`]: what is in each column, and a schema drafted from it |
-//! | `draft` | an experiment drafted from such a description |
-//! | `preprocessing` | what missing values become, by sums over all nodes |
-//! | `scale` | [`Moments`] and [`Scale`]: zero mean and unit deviation; rows stay on their node |
-//! | `twofold` | sums with twice the digits of `f64` |
+//! | `describe`, `draft` | [`describe`]: what is in each column; a schema and an experiment for it |
+//! | `preprocessing/` | what missing values become; [`Moments`], [`Scale`]: zero mean, unit deviation |
 //! | `synthetic` | `Synthetic`: random rows, each node's with an optimum of its own |
-//! | `error` | [`DataError`]: what can be wrong |
+//! | `error`, `excerpt` | [`DataError`]: what can be wrong |
 //! | `write` | [`write_csv`]: a dataset as a file that [`load`] reads back to the bit |
 //!
 //! **Limits.** Values are finite `f32`; labels are whole numbers below [`MAX_CLASSES`], or names: a
@@ -47,6 +37,7 @@
 //! ```
 
 mod array;
+mod arrays;
 #[cfg(feature = "arrow")]
 mod arrow;
 mod csv;
@@ -55,8 +46,13 @@ mod describe;
 mod draft;
 mod embedded;
 mod error;
+mod excerpt;
 mod file;
+mod format;
+mod list;
 mod load;
+mod open;
+mod options;
 #[cfg(feature = "parquet")]
 mod parquet;
 #[cfg(all(test, any(feature = "arrow", feature = "parquet")))]
@@ -67,38 +63,27 @@ mod synthetic;
 mod table;
 mod write;
 
-#[cfg(any(feature = "arrow", feature = "parquet"))]
-use self::table::typed;
-use self::{
-    array::{idx, npy, npz},
-    csv::{encoding, records},
-    file::{disk, folder, inflate, input},
-    preprocessing::{scale, twofold},
-    table::{cell, choice, classes, codes, columns, decimal, encode, others, schema, spelling},
-};
-
-pub use classes::are_named;
-pub use columns::MAX_CLASSES;
-pub(crate) use columns::excerpt;
-pub use dataset::{Columns, Dataset, Identifiers, Target, Task};
+pub use dataset::{Columns, Dataset, Gaps, Identifiers, Target, Task};
 pub(crate) use describe::complete;
 pub use describe::{ColumnDescription, Description, describe};
-#[cfg(test)]
-pub(crate) use disk::WriteContents;
-pub(crate) use disk::{Disk, FileSystem, ReadOnly, replace_file};
 pub use embedded::{EMBEDDED, Embedded};
 pub use error::DataError;
-pub use input::{Reading, observe_reading};
-pub(crate) use load::beside;
-pub(crate) use load::path_beside;
-pub use load::{Format, MAX_FILE_BYTES, Options, load, parse, read};
-pub(crate) use others::similar_classes;
+pub(crate) use excerpt::excerpt;
+#[cfg(test)]
+pub(crate) use file::disk::WriteContents;
+pub(crate) use file::disk::{Disk, FileSystem, ReadOnly, replace_file};
+pub use file::input::{MAX_FILE_BYTES, Reading, observe_reading};
+pub(crate) use load::{beside, path_beside};
+pub use load::{load, parse, read};
+pub use options::Options;
 pub(crate) use preprocessing::GapSums;
-pub use preprocessing::{Gaps, Preprocessing};
-pub use scale::{Moments, Scale};
-pub use schema::{Column, ColumnKind, MAX_VALUES, Missing, Schema};
+pub use preprocessing::Preprocessing;
+pub use preprocessing::scale::{Moments, Scale};
 pub(crate) use split::sized_shards;
 pub use split::{Split, shards, split_test};
 pub use synthetic::SYNTHETIC;
 pub(crate) use synthetic::Synthetic;
+pub use table::classes::{MAX_CLASSES, are_named};
+pub use table::schema::{Column, ColumnKind, MAX_VALUES, Missing, Schema};
+pub(crate) use table::spelling::similar_classes;
 pub use write::{check_output, write_atomically, write_csv};

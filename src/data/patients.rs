@@ -2,9 +2,9 @@
 
 use super::{
     dataset::{Columns, Dataset},
-    describe,
-    load::{self, Options},
-    schema::{Column, ColumnKind, Missing, Schema},
+    describe, load,
+    options::Options,
+    table::schema::{Column, ColumnKind, Missing, Schema},
 };
 
 pub const CSV: &[u8] = include_bytes!("../../tests/inputs/parquet/patients.csv");

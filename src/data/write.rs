@@ -5,7 +5,7 @@ use std::{fmt::Write as _, path::Path};
 use super::{
     DataError,
     dataset::{Dataset, Target},
-    disk::{FileSystem, replace_file},
+    file::disk::{FileSystem, replace_file},
 };
 use crate::{config::ConfigError, inputs};
 

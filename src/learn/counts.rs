@@ -4,7 +4,10 @@
 use ndarray::{Array2, ArrayView2, Axis, Slice};
 use serde::{Deserialize, Serialize};
 
-use super::{BLOCK_ROWS, Bin, Model, quality::most_probable};
+use super::{
+    BLOCK_ROWS, Model,
+    confidence::{Bin, CONFIDENCE_BINS, most_probable},
+};
 use crate::data::{Dataset, Target};
 
 /// The greatest number of classes with a confusion matrix and scores.
@@ -15,9 +18,6 @@ pub const MOST_COUNTED: usize = 4096;
 
 /// The greatest number of predicted values that are summed.
 pub(crate) const MOST_OUTPUTS: usize = 64;
-
-/// The number of bins of the greatest probability, for calibration.
-pub(super) const CONFIDENCE_BINS: usize = 10;
 
 /// The greatest number of bins of the scores of one class, and of all classes together.
 const SCORE_BINS: usize = 256;

@@ -15,6 +15,7 @@
 //! | `batches`, `schedule`, `optimizer` | the rows of a gradient; its step; [`Optimizer`] and its settings |
 //! | `quality` | [`ClassQuality`], [`ValueQuality`]: figures beside trivial predictions |
 //! | `counts` | [`Counts`]: what these figures follow from, without rows |
+//! | `confidence` | [`Bin`]: how probable the most probable class was, and how often it was right |
 //! | `model_file` | [`SavedModel`]: safetensors |
 //! | `error` | [`ModelError`]: what can be wrong |
 //!
@@ -30,6 +31,7 @@
 
 mod affine;
 mod batches;
+mod confidence;
 mod counts;
 mod error;
 mod kind;
@@ -49,6 +51,8 @@ use std::ops::Range;
 use crate::state::Visitor;
 
 pub use batches::Batches;
+pub use confidence::Bin;
+pub(crate) use confidence::most_probable;
 pub(crate) use counts::MOST_OUTPUTS;
 pub use counts::{ClassCounts, Counts, ValueSums};
 pub use error::ModelError;
@@ -60,8 +64,7 @@ pub use model_file::{SavedModel, read_tensors};
 pub(crate) use model_file::{read_scale, read_target_scale, write_tensors};
 pub use optimizer::Optimizer;
 pub use optimizer_config::{Adam, BatchSize, OptimizerConfig, OptimizerKind, OptimizerParams};
-pub(crate) use quality::most_probable;
-pub use quality::{Bin, ClassQuality, MAX_CURVES, ValueQuality};
+pub use quality::{ClassQuality, MAX_CURVES, ValueQuality};
 pub use schedule::{Schedule, ScheduleKind};
 pub use supervised::BLOCK_ROWS;
 

@@ -5,10 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use ndarray::{ArrayView1, ArrayView2, Axis};
+use ndarray::{ArrayView2, Axis};
 
-use super::ModelError;
-use super::counts::{CONFIDENCE_BINS, ClassCounts, ValueSums};
+use super::{
+    ModelError,
+    confidence::{Bin, CONFIDENCE_BINS, most_probable},
+    counts::{ClassCounts, ValueSums},
+};
 
 /// Areas under curves are computed for up to this many classes: each sorts all rows.
 pub const MAX_CURVES: usize = 256;
@@ -26,43 +29,6 @@ pub struct ClassQuality {
     confusion: BTreeMap<(u32, u32), u64>,
     areas: Vec<Option<f64>>,
     bins: Vec<Bin>,
-}
-
-/// The rows whose greatest probability is in one tenth of [0, 1].
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct Bin {
-    /// How many.
-    pub rows: u64,
-    /// The sum of their greatest probabilities.
-    pub confidence: f64,
-    /// How many of them are classified correctly.
-    pub correct: u64,
-}
-
-impl Bin {
-    /// The number of the bin of a greatest probability.
-    pub(super) fn of(confidence: f64) -> usize {
-        ((confidence * CONFIDENCE_BINS as f64) as usize).min(CONFIDENCE_BINS - 1)
-    }
-
-    /// Adds a row.
-    pub(super) fn add(&mut self, confidence: f64, is_correct: bool) {
-        self.rows += 1;
-        self.confidence += confidence;
-        self.correct += u64::from(is_correct);
-    }
-}
-
-/// The most probable class, of equal ones the first, and its probability.
-pub(crate) fn most_probable(of_row: ArrayView1<'_, f32>) -> (usize, f64) {
-    let mut best = 0;
-    for (class, p) in of_row.iter().enumerate() {
-        if *p > of_row[best] {
-            best = class;
-        }
-    }
-    (best, f64::from(of_row[best]))
 }
 
 impl ClassQuality {

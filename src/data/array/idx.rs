@@ -1,13 +1,23 @@
 //! The format of the MNIST files (LeCun): two zero bytes, the number type, the number of
 //! dimensions, their extents, the numbers; big-endian.
 
-use super::super::{
+use super::numbers::{Kind, Numbers, file_length};
+use crate::data::{
     DataError,
-    array::{Kind, Numbers},
+    format::{ArrayFormat, Content, Format},
+};
+
+/// The format.
+pub(crate) const FORMAT: Format = Format {
+    name: "idx",
+    file: "an IDX file",
+    endings: &[".idx", "-ubyte"],
+    magics: &[&[0, 0]],
+    content: Content::Array(ArrayFormat { read, length, labels_apart: true }),
 };
 
 /// Reads the header; the numbers are read in place.
-pub(crate) fn read(bytes: &[u8]) -> Result<Numbers<'_>, DataError> {
+fn read(bytes: &[u8]) -> Result<Numbers<'_>, DataError> {
     let (kind, shape, data) = header(bytes)?;
     Numbers::new(kind, true, false, &shape, data, bytes.len() - data.len())
 }
@@ -15,9 +25,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Numbers<'_>, DataError> {
 /// The file's length by its header; `None` if it cannot be counted.
 pub(crate) fn length(bytes: &[u8]) -> Result<Option<usize>, DataError> {
     let (kind, shape, data) = header(bytes)?;
-    let numbers =
-        shape.iter().try_fold(kind.bytes(), |product, &extent| product.checked_mul(extent));
-    Ok(numbers.and_then(|numbers| numbers.checked_add(bytes.len() - data.len())))
+    Ok(file_length(kind, &shape, bytes.len() - data.len()))
 }
 
 /// The type of the numbers, their extents, and the bytes after the header.

@@ -1,8 +1,8 @@
-//! Arrays of numbers.
+//! Arrays of numbers: NPY, NPZ, IDX.
 
 pub(super) mod idx;
 pub(super) mod npy;
 pub(super) mod npz;
 mod numbers;
 
-pub(super) use numbers::{Kind, Numbers};
+pub(super) use numbers::Numbers;

@@ -1,21 +1,31 @@
 //! NumPy's array format, versions 1 to 3 (NEP 1): a header that is a Python dictionary, then the
 //! numbers.
 
-use super::super::{
+use super::numbers::{Kind, Numbers, file_length};
+use crate::data::{
     DataError,
-    array::{Kind, Numbers},
+    file::inflate::HEADER_ENDS,
+    format::{ArrayFormat, Content, Format},
 };
 
 /// The first bytes of every NPY file.
-pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
+const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// NumPy itself pads headers to 128 bytes; this is room for any real one.
 const MAX_HEADER: usize = 65_536;
 /// NumPy's own limit.
 const MAX_DIMENSIONS: usize = 32;
 
-/// Every header ends within this many bytes.
-pub(crate) const HEADER_ENDS: usize = MAGIC.len() + 6 + MAX_HEADER;
+const _: () = assert!(MAGIC.len() + 6 + MAX_HEADER <= HEADER_ENDS);
+
+/// The format.
+pub(crate) const FORMAT: Format = Format {
+    name: "npy",
+    file: "an NPY file",
+    endings: &[".npy"],
+    magics: &[MAGIC],
+    content: Content::Array(ArrayFormat { read, length, labels_apart: false }),
+};
 
 /// Reads the header; the numbers are read in place.
 pub(crate) fn read(bytes: &[u8]) -> Result<Numbers<'_>, DataError> {
@@ -26,11 +36,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Numbers<'_>, DataError> {
 /// The file's length by its header; `None` if it cannot be counted.
 pub(crate) fn length(bytes: &[u8]) -> Result<Option<usize>, DataError> {
     let (header, data) = header(bytes)?;
-    let numbers = header
-        .shape
-        .iter()
-        .try_fold(header.kind.bytes(), |product, &extent| product.checked_mul(extent));
-    Ok(numbers.and_then(|numbers| numbers.checked_add(bytes.len() - data.len())))
+    Ok(file_length(header.kind, &header.shape, bytes.len() - data.len()))
 }
 
 /// The header and the bytes after it.
@@ -171,7 +177,7 @@ fn number_type(descr: &str) -> Result<(Kind, bool), DataError> {
 }
 
 fn excerpt(text: &str) -> String {
-    super::super::columns::excerpt(text.trim())
+    crate::data::excerpt::excerpt(text.trim())
 }
 
 /// The error of a value of the header.
@@ -182,8 +188,8 @@ fn wrong(place: &str, value: &dyn ToString, problem: &str) -> DataError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::load::{Options, parse};
     use super::*;
+    use crate::data::{options::Options, parse};
 
     /// A file as NumPy writes it: the header padded with spaces to a multiple of 64, ended by a
     /// line feed.

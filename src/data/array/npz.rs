@@ -5,20 +5,50 @@ use std::io::Read;
 use flate2::bufread::DeflateDecoder;
 use rawzip::{CompressionMethod, ZipArchive, ZipArchiveEntryWayfinder};
 
-use super::super::{DataError, inflate, load::Options};
-use crate::config::ConfigError;
+use super::npy;
+use crate::{
+    config::ConfigError,
+    data::{
+        DataError,
+        dataset::Dataset,
+        file::inflate,
+        format::{Content, Format},
+        options::Options,
+    },
+};
 
-/// The first bytes of an archive with at least one file.
-pub(crate) const MAGIC: &[u8] = b"PK\x03\x04";
+/// The format, by the first bytes of an archive with at least one file.
+pub(crate) const FORMAT: Format = Format {
+    name: "npz",
+    file: "an NPZ file",
+    endings: &[".npz"],
+    magics: &[b"PK\x03\x04"],
+    content: Content::Archive(dataset),
+};
 
 /// Names of arrays of features.
 const FEATURES: [&str; 4] = ["x", "X", "features", "data"];
 /// Names of arrays of targets.
 const TARGETS: [&str; 3] = ["y", "labels", "target"];
 
+/// Features and targets from the arrays of one file.
+fn dataset(name: &str, bytes: &[u8], options: &Options) -> Result<Dataset, DataError> {
+    let Arrays { features, targets } = read(bytes, options).map_err(|error| error.of(name))?;
+    let place = |array: &Array| format!("{name}, array {}", array.name);
+    let rows = npy::read(&features.bytes).map_err(|error| error.within(place(&features)))?;
+    let Some(targets) = &targets else {
+        return rows.table(name, options).map_err(|error| error.of(&place(&features)));
+    };
+    // It has named the array.
+    let options = Options { target: None, ..options.clone() };
+    let labels = npy::read(&targets.bytes).map_err(|error| error.within(place(targets)))?;
+    rows.with_targets(name, &labels, &place(targets), &options)
+        .map_err(|error| error.of(&place(&features)))
+}
+
 /// The arrays of a dataset, as NPY files.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Arrays {
+struct Arrays {
     pub features: Array,
     /// `None`: the targets are in columns of the features.
     pub targets: Option<Array>,
@@ -26,7 +56,7 @@ pub(crate) struct Arrays {
 
 /// An array with its name.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Array {
+struct Array {
     pub name: String,
     pub bytes: Vec<u8>,
 }
@@ -36,7 +66,7 @@ pub(crate) struct Array {
 /// # Errors
 /// If the archive is damaged, it is not clear which arrays these are, or one inflates to more than
 /// a plausible file or than the memory allows.
-pub(crate) fn read(bytes: &[u8], options: &Options) -> Result<Arrays, DataError> {
+fn read(bytes: &[u8], options: &Options) -> Result<Arrays, DataError> {
     let members = members(bytes)?;
     let names: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
     let (features, targets) = choose(&names, options.target.as_deref(), options.bare)?;
@@ -145,7 +175,7 @@ fn inflated(archive: &[u8], member: &Member) -> Result<Vec<u8>, DataError> {
     }
     let archive = ZipArchive::from_slice(archive).map_err(damaged)?;
     let entry = archive.get_entry(*place).map_err(damaged)?;
-    let (file, compressed) = (format!("{name}.npy"), entry.data().len() as u64);
+    let compressed = entry.data().len() as u64;
     let reader: Box<dyn Read> = match *method {
         CompressionMethod::STORE => Box::new(entry.verifying_reader(entry.data())),
         CompressionMethod::DEFLATE => {
@@ -159,7 +189,7 @@ fn inflated(archive: &[u8], member: &Member) -> Result<Vec<u8>, DataError> {
             return Err(DataError::format(format!("array {name}"), problem));
         }
     };
-    inflate::member(&file, reader, compressed).map_err(|error| match error {
+    inflate::member(reader, npy::length, compressed).map_err(|error| match error {
         DataError::Unreadable(error) => {
             DataError::format(format!("array {name}, cannot be read"), error.to_string())
         }

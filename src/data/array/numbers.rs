@@ -5,12 +5,15 @@ use std::fmt;
 use half::f16;
 use ndarray::Array2;
 
-use super::super::{
-    DataError, columns,
-    dataset::{Dataset, Task},
-    load::Options,
+use crate::{
+    config::ConfigError,
+    data::{
+        DataError,
+        dataset::{Dataset, Task},
+        options::Options,
+        table::{columns, labels},
+    },
 };
-use crate::config::ConfigError;
 
 /// The type of a stored number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +48,14 @@ impl fmt::Display for Kind {
     }
 }
 
+/// The length of a file of numbers in this shape, which begin at `offset`; `None` if it cannot be
+/// counted.
+pub(crate) fn file_length(kind: Kind, shape: &[usize], offset: usize) -> Option<usize> {
+    let numbers =
+        shape.iter().try_fold(kind.bytes(), |product, &extent| product.checked_mul(extent));
+    numbers?.checked_add(offset)
+}
+
 /// An array with all its bytes.
 #[derive(Debug)]
 pub(crate) struct Numbers<'a> {
@@ -72,8 +83,7 @@ impl<'a> Numbers<'a> {
         let refuse = |problem: &str| {
             Err(DataError::Shape { shape: shape.to_vec(), problem: problem.into() })
         };
-        let claimed =
-            shape.iter().try_fold(kind.bytes(), |product, &extent| product.checked_mul(extent));
+        let claimed = file_length(kind, shape, 0);
         if claimed != Some(data.len()) {
             let claimed = claimed
                 .map_or("more bytes than can be counted".into(), |bytes| format!("{bytes} bytes"));
@@ -110,7 +120,7 @@ impl<'a> Numbers<'a> {
 
     /// Uses the whole array as features; the targets are all 0.
     pub(crate) fn bare(&self, name: &str, options: &Options) -> Result<Dataset, DataError> {
-        let target = columns::target(vec![0.0; self.rows], 1, options, None)?;
+        let target = labels::target(vec![0.0; self.rows], 1, options, None)?;
         let all: Vec<usize> = (0..self.columns).collect();
         Dataset::new(name, self.features(&all, options)?, target)
     }
@@ -132,7 +142,7 @@ impl<'a> Numbers<'a> {
         let values: Vec<f64> = (0..self.rows)
             .flat_map(|row| targets.iter().map(move |&column| self.value(row, column)))
             .collect();
-        let target = columns::target(values, targets.len(), options, Some(targets[0]))?;
+        let target = labels::target(values, targets.len(), options, Some(targets[0]))?;
         Dataset::new(name, self.features(&features, options)?, target)
     }
 
@@ -162,7 +172,7 @@ impl<'a> Numbers<'a> {
         let values: Vec<f64> = (0..self.rows)
             .flat_map(|row| (0..targets.columns).map(move |column| targets.value(row, column)))
             .collect();
-        let target = columns::target(values, targets.columns, options, None);
+        let target = labels::target(values, targets.columns, options, None);
         let target = target.map_err(|error| match error {
             DataError::Config(_) => error,
             _ => error.within(file),

@@ -17,13 +17,15 @@ use arrow_ipc::{
 };
 use arrow_schema::SchemaRef;
 
-use super::super::{
-    inflate,
-    load::{ARROW, ARROW_MESSAGE},
-};
+use crate::data::file::inflate;
 
-/// The end of a file: the length of its footer and [`ARROW`].
-const TRAILER: usize = 4 + ARROW.len();
+/// The first bytes of a file.
+pub(super) const FILE: &[u8] = b"ARROW1";
+/// The first bytes of a message, with which a stream begins.
+pub(super) const MESSAGE: &[u8] = &[0xFF; 4];
+
+/// The end of a file: the length of its footer and [`FILE`].
+const TRAILER: usize = 4 + FILE.len();
 /// The length of the first bytes of a file, with those that align what follows.
 const ALIGNED: usize = 8;
 /// The first bytes of files of Feather, version 1, which is another format.
@@ -131,7 +133,7 @@ struct Stream {
 impl Stream {
     fn new(bytes: Buffer) -> Result<Stream, String> {
         let length = bytes.len();
-        if !bytes.starts_with(ARROW) {
+        if !bytes.starts_with(FILE) {
             return Ok(Stream { bytes, at: 0, end: length, parts: None });
         }
         let cut = || "it is cut short: an Arrow file ends with ARROW1".to_string();
@@ -159,7 +161,7 @@ impl Stream {
         }
         let start = self.at;
         let cut = || format!("it is cut short or damaged: no whole message begins at byte {start}");
-        let marker = u32::from_le_bytes([ARROW_MESSAGE[0]; 4]);
+        let marker = u32::from_le_bytes([MESSAGE[0]; 4]);
         let length = match self.word() {
             Some(word) if word == marker => self.word(),
             word => word,

@@ -3,12 +3,12 @@
 
 use super::super::{
     describe,
-    load::Options,
+    options::Options,
     patients::{
         CSV, Damages, NAMES, assert_cut_short_is_refused, assert_described_alike,
         assert_part_of_a_folder, assert_same_as_csv, named, parse, with_schema,
     },
-    schema::ColumnKind,
+    table::schema::ColumnKind,
 };
 
 const FILE: &[u8] = include_bytes!("../../../tests/inputs/arrow/patients.arrow");

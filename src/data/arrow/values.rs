@@ -17,9 +17,11 @@ use arrow_buffer::ArrowNativeType;
 use arrow_schema::{DataType, TimeUnit};
 
 use super::super::{
-    cell::Cell,
-    columns::excerpt,
-    typed::{Cells, SECONDS_A_DAY, Slot},
+    excerpt::excerpt,
+    table::{
+        cell::Cell,
+        typed::{Cells, SECONDS_A_DAY, Slot},
+    },
 };
 
 /// Checks that a type is read.

@@ -1,6 +1,6 @@
 //! What a file looks like that is no table of UTF-8 text: another encoding, or another format.
 
-use super::super::{DataError, columns::excerpt};
+use crate::data::{DataError, excerpt::excerpt};
 
 /// Endings of files of formats that are not read, and what to do.
 const ENDINGS: [(&[&str], &str); 6] = [

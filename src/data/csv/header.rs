@@ -1,9 +1,8 @@
 //! Whether the first line of a text file names the columns.
 
-use super::super::{
+use crate::data::{
     DataError,
-    cell::Cell,
-    codes::{date, is_missing},
+    table::{cell::Cell, date::date, meaning::is_missing},
 };
 
 /// The kind of the first line.

@@ -3,6 +3,6 @@
 pub(super) mod encoding;
 mod header;
 mod read;
-pub(super) mod records;
+mod records;
 
-pub(super) use read::read;
+pub(super) use read::{FORMAT, read};

@@ -7,15 +7,20 @@
 
 use std::io::Read;
 
-use super::super::{
-    DataError,
-    cell::Cell,
-    encode::{Heading, Rows},
+use super::{
     encoding,
-    input::Count,
-    records::{Record, Records},
+    header::{self, First, Found},
+    records::{PIECE, Record, Records},
 };
-use super::header::{self, First};
+use crate::data::{
+    DataError,
+    file::input::Count,
+    format::{Content, Format},
+    table::{
+        cell::Cell,
+        rows::{Heading, Rows, TextRows},
+    },
+};
 
 /// The rest of a file is estimated once this many bytes of it were read.
 const SAMPLE: u64 = 8 << 20;
@@ -37,18 +42,65 @@ impl From<Record<'_>> for Kept {
     }
 }
 
+/// The format.
+pub(crate) const FORMAT: Format = Format {
+    name: "csv",
+    file: "a CSV file",
+    endings: &[".csv"],
+    magics: &[],
+    content: Content::Text,
+};
+
+/// Reads the rows of a table; see [`read_in_pieces`].
+pub(crate) fn read(
+    name: &str,
+    source: impl Read,
+    count: &Count,
+    header: Option<bool>,
+    rows: &mut impl TextRows,
+) -> Result<(), DataError> {
+    read_in_pieces(name, source, count, PIECE, header, rows)
+}
+
 /// Reads the rows of a table. `name` names the file in remarks, `count` counts its bytes; `piece`
 /// of them are in memory.
-#[expect(clippy::too_many_lines)]
-pub(crate) fn read(
+fn read_in_pieces(
     name: &str,
     source: impl Read,
     count: &Count,
     piece: usize,
     header: Option<bool>,
-    rows: &mut impl Rows,
+    rows: &mut impl TextRows,
 ) -> Result<(), DataError> {
     let mut records = Records::new(source, piece)?;
+    let sample = sample(&mut records)?;
+    let Beginning { heading, is_row, announced, remark } = beginning(&sample, header, rows)?;
+    let (columns, names) = (heading.columns, heading.names.clone());
+    rows.begin(heading)?;
+    if let Some(remark) = &remark {
+        rows.note(format!("{name}: {remark}"));
+    }
+    let before = rows.rows();
+    for (at, Kept { line, cells }) in sample.iter().enumerate().skip(usize::from(!is_row)) {
+        check_width(*line, cells.len(), columns)?;
+        let added = rows.add_text(*line, |column| Cell::of_text(&cells[column]));
+        added.map_err(|error| match &remark {
+            Some(remark) if at == 0 => with_remark(error, remark),
+            _ => error,
+        })?;
+    }
+    read_rest(&mut records, columns, names.as_deref(), count, before, rows)?;
+    if let Some((line, column)) = records.swallowed() {
+        rows.note(format!(
+            "{name}: line {line}, column {column}: a cell between quotes holds a line that \
+             looks like a row of its own: is a quote missing, or one too many?"
+        ));
+    }
+    check_announced(announced, rows.rows() - before)
+}
+
+/// The first line and some below it.
+fn sample(records: &mut Records<impl Read>) -> Result<Vec<Kept>, DataError> {
     let mut sample = Vec::new();
     while sample.len() <= SAMPLE_ROWS {
         let Some(record) = records.next()? else { break };
@@ -59,45 +111,61 @@ pub(crate) fn read(
             break;
         }
     }
+    Ok(sample)
+}
+
+/// What the first line says.
+struct Beginning {
+    heading: Heading,
+    /// Whether it is a row.
+    is_row: bool,
+    /// The number of rows, if it says that.
+    announced: Option<u64>,
+    /// For the user: what was assumed about it.
+    remark: Option<String>,
+}
+
+/// Finds what the first of some lines is.
+fn beginning(
+    sample: &[Kept],
+    header: Option<bool>,
+    rows: &impl Rows,
+) -> Result<Beginning, DataError> {
     let below: Vec<&[Vec<u8>]> = sample.iter().skip(1).map(|kept| &kept.cells[..]).collect();
     let Some(first) = sample.first() else { return Err(DataError::empty()) };
-    let found = header::find(&first.cells, &below, header, |names| rows.are_names(names))?;
-    let columns =
-        if let First::Counts { .. } = found.first { below[0].len() } else { first.cells.len() };
-    check_separator(&sample, columns)?;
-    let mut heading = Heading { columns, unit: "line", ..Heading::default() };
+    let Found { first: kind, remark } =
+        header::find(&first.cells, &below, header, |names| rows.are_names(names))?;
+    let is_row = kind == First::Row;
+    let mut heading = Heading { columns: first.cells.len(), unit: "line", ..Heading::default() };
     let mut announced = None;
-    match found.first {
+    match kind {
         First::Row => (),
         First::Names(names) => heading.names = Some(names),
         First::Counts { rows, classes } => {
-            heading.classes = Some(classes);
+            (heading.columns, heading.classes) = (below[0].len(), Some(classes));
             announced = Some(rows);
         }
     }
-    let first_line = first.line;
-    let is_row = heading.names.is_none() && announced.is_none();
-    let names = heading.names.clone();
-    let named = |error| with_name(error, names.as_deref());
-    rows.begin(heading)?;
-    if let Some(remark) = &found.remark {
-        rows.note(format!("{name}: {remark}"));
-    }
-    let before = rows.rows();
-    for Kept { line, cells } in sample.into_iter().skip(usize::from(!is_row)) {
-        check_width(line, cells.len(), columns)?;
-        rows.add(line, |column| Cell::of_text(&cells[column])).map_err(|error| {
-            match &found.remark {
-                Some(remark) if line == first_line => with_remark(error, remark),
-                _ => error,
-            }
-        })?;
-    }
+    check_separator(sample, heading.columns)?;
+    Ok(Beginning { heading, is_row, announced, remark })
+}
+
+/// Adds the rows below the sample. Once enough of the file was read, the memory for all of it is
+/// checked; `before` rows are of other files.
+fn read_rest(
+    records: &mut Records<impl Read>,
+    columns: usize,
+    names: Option<&[String]>,
+    count: &Count,
+    before: usize,
+    rows: &mut impl TextRows,
+) -> Result<(), DataError> {
+    let named = |error| with_name(error, names);
     let mut estimated = false;
     while let Some(record) = records.next().map_err(named)? {
         check_width(record.line, record.len(), columns)?;
         check_text(&record).map_err(named)?;
-        rows.add(record.line, |column| Cell::of_text(record.cell(column)))?;
+        rows.add_text(record.line, |column| Cell::of_text(record.cell(column)))?;
         if !estimated && count.read() >= SAMPLE {
             estimated = true;
             if let Some(share) = count.share() {
@@ -106,19 +174,18 @@ pub(crate) fn read(
             }
         }
     }
-    if let Some((line, column)) = records.swallowed() {
-        rows.note(format!(
-            "{name}: line {line}, column {column}: a cell between quotes holds a line that \
-             looks like a row of its own: is a quote missing, or one too many?"
-        ));
-    }
-    let read = rows.rows() - before;
-    if let Some(announced) = announced.filter(|&count| count != read as u64) {
-        let problem = format!("the first line announces {announced} rows, {read} follow");
-        let (place, needed) = ("line 1".into(), announced as usize);
-        return Err(DataError::Count { place, found: read, needed, problem });
-    }
     Ok(())
+}
+
+fn check_announced(announced: Option<u64>, read: usize) -> Result<(), DataError> {
+    match announced {
+        Some(count) if count != read as u64 => {
+            let problem = format!("the first line announces {count} rows, {read} follow");
+            let (place, needed) = ("line 1".into(), count as usize);
+            Err(DataError::Count { place, found: read, needed, problem })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_width(line: u64, found: usize, needed: usize) -> Result<(), DataError> {
@@ -181,27 +248,26 @@ fn with_name(mut error: DataError, names: Option<&[String]>) -> DataError {
 mod tests {
     use ndarray::array;
 
-    use super::super::super::{
-        dataset::{Columns, Dataset, Target, Task},
-        encode::Encoder,
-        input::Counted,
-        load::Options,
-        records,
-    };
     use super::*;
+    use crate::data::{
+        dataset::{Columns, Dataset, Target, Task},
+        file::input::Counted,
+        options::Options,
+        table::encode::Encoder,
+    };
 
     /// Reads the text in pieces of every length that matters: all give the same.
     fn read(name: &str, text: &[u8], options: &Options) -> Result<Dataset, DataError> {
         let in_pieces = |piece: usize| {
             let source = Counted::new(text, name, Some(text.len() as u64));
             let (count, mut encoder) = (source.count(), Encoder::new(options)?);
-            super::read("t", source, &count, piece, options.header, &mut encoder)?;
+            read_in_pieces("t", source, &count, piece, options.header, &mut encoder)?;
             encoder.finish(name)
         };
-        let whole = in_pieces(records::PIECE);
+        let whole = in_pieces(PIECE);
         let text = |read: Result<Dataset, DataError>| read.map_err(|error| error.to_string());
         for piece in [1, 5, 6, 7, 11, 13] {
-            assert_eq!(text(in_pieces(piece)), text(in_pieces(records::PIECE)), "{piece} bytes");
+            assert_eq!(text(in_pieces(piece)), text(in_pieces(PIECE)), "{piece} bytes");
         }
         whole
     }

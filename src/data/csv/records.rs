@@ -12,8 +12,12 @@
 
 use std::io::{ErrorKind, Read};
 
-use super::super::{DataError, columns::excerpt, input::error_of};
-use crate::{config::ConfigError, memory, units::Bytes};
+use crate::{
+    config::ConfigError,
+    data::{DataError, excerpt::excerpt, file::input::error_of},
+    memory,
+    units::Bytes,
+};
 
 /// The bytes that are in memory at first.
 pub(crate) const PIECE: usize = 1 << 18;

@@ -7,9 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::super::{DataError, embedded, load::unreadable};
+use super::input::unreadable;
 use crate::{
     config::{ConfigError, Fault},
+    data::{DataError, embedded, list},
     inputs,
 };
 
@@ -79,8 +80,7 @@ fn refuse_copies(files: &[PathBuf]) -> Result<(), DataError> {
 fn table_name(file: &Path) -> String {
     let name = file.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     let name = name.strip_suffix(".gz").unwrap_or(&name);
-    let endings = [".csv", ".tsv", ".txt", ".parquet", ".arrow", ".arrows", ".feather"];
-    endings.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name).to_string()
+    list::table_endings().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name).to_string()
 }
 
 /// Whether two files of one size have the same bytes; unreadable ones are found later.

@@ -8,13 +8,11 @@ use std::{
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::super::{
-    DataError, idx,
-    input::{Count, error_of},
-    load::{Format, MAX_FILE_BYTES},
-    npy,
-};
-use crate::memory;
+use super::input::{Count, MAX_FILE_BYTES, error_of};
+use crate::{data::DataError, memory};
+
+/// Reads the length of a file from its first bytes; `None` if it cannot be counted.
+pub(crate) type Length = fn(&[u8]) -> Result<Option<usize>, DataError>;
 
 /// A compressed file may always grow to this length.
 const ALWAYS: u64 = 64 << 20;
@@ -25,7 +23,7 @@ const TIMES: u64 = 200;
 /// The number of bytes inflated at once.
 const BLOCK: usize = 1 << 16;
 /// The header of any array ends within this many bytes.
-const HEADER_ENDS: usize = npy::HEADER_ENDS;
+pub(crate) const HEADER_ENDS: usize = (1 << 16) + 12;
 
 /// A limit for inflated bytes.
 struct Bound {
@@ -110,10 +108,10 @@ impl<R: Read> Read for Inflate<R> {
 /// All bytes of an inflated file that is not text.
 ///
 /// # Errors
-/// If they are damaged, or more than the format's header announces, than the memory allows, or than
-/// a plausible file inflates to.
-pub(crate) fn whole(name: &str, inflate: impl Read) -> Result<Vec<u8>, DataError> {
-    within(name, inflate, memory_bound())
+/// If they are damaged, or more than the format's header announces (by `length`), than the memory
+/// allows, or than a plausible file inflates to.
+pub(crate) fn whole(inflate: impl Read, length: Option<Length>) -> Result<Vec<u8>, DataError> {
+    within(inflate, length, memory_bound())
 }
 
 /// All bytes of an array in an archive, which are so many bytes there.
@@ -121,8 +119,8 @@ pub(crate) fn whole(name: &str, inflate: impl Read) -> Result<Vec<u8>, DataError
 /// # Errors
 /// As [`whole`].
 pub(crate) fn member(
-    name: &str,
     inflate: impl Read,
+    length: Length,
     compressed: u64,
 ) -> Result<Vec<u8>, DataError> {
     let (bound, most) = (memory_bound(), plausible(compressed));
@@ -133,7 +131,7 @@ pub(crate) fn member(
         )
     };
     let bound = if most < bound.most { Bound { most, because: because() } } else { bound };
-    within(name, inflate, bound)
+    within(inflate, Some(length), bound)
 }
 
 /// The bytes and their numbers must fit into memory together.
@@ -144,27 +142,28 @@ fn memory_bound() -> Bound {
     }
 }
 
-fn within(name: &str, mut inflate: impl Read, mut bound: Bound) -> Result<Vec<u8>, DataError> {
-    let (mut inflated, mut block, mut announced) = (Vec::new(), vec![0; BLOCK], false);
+fn within(
+    mut inflate: impl Read,
+    mut length: Option<Length>,
+    mut bound: Bound,
+) -> Result<Vec<u8>, DataError> {
+    let (mut inflated, mut block) = (Vec::new(), vec![0; BLOCK]);
     loop {
-        let length = match inflate.read(&mut block) {
+        let read = match inflate.read(&mut block) {
             Ok(0) => return Ok(inflated),
-            Ok(length) => length,
+            Ok(read) => read,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => return Err(error_of(error)),
         };
-        inflated.extend_from_slice(&block[..length]);
-        if !announced && inflated.len() > HEADER_ENDS {
-            announced = true;
-            match announce(name, &inflated) {
-                // The format's reader reports the problem.
-                Err(_) => return Ok(inflated),
-                Ok(Some(header)) => {
-                    check(header.most, &bound)?;
-                    bound = header;
-                }
-                Ok(None) => {}
-            }
+        inflated.extend_from_slice(&block[..read]);
+        if inflated.len() > HEADER_ENDS
+            && let Some(length) = length.take()
+        {
+            // The format's reader reports the problem.
+            let Ok(length) = length(&inflated) else { return Ok(inflated) };
+            let most = length.map_or(u64::MAX, |length| length as u64);
+            check(most, &bound)?;
+            bound = Bound { most, because: "which its header announces".into() };
         }
         check(inflated.len() as u64, &bound)?;
     }
@@ -180,30 +179,26 @@ fn check(length: u64, bound: &Bound) -> Result<(), DataError> {
     Err(DataError::Limit { place, found, most: *most, problem })
 }
 
-/// The length that the header of an array announces; `None` for
-/// tables.
-fn announce(name: &str, bytes: &[u8]) -> Result<Option<Bound>, DataError> {
-    let length = match Format::of(name, bytes) {
-        Format::Csv | Format::Parquet | Format::Arrow | Format::Npz => return Ok(None),
-        Format::Npy => npy::length(bytes)?,
-        Format::Idx => idx::length(bytes)?,
-    };
-    let most = length.map_or(u64::MAX, |length| length as u64);
-    Ok(Some(Bound { most, because: "which its header announces".into() }))
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
 
-    use super::super::super::{Options, input::Counted, parse};
     use super::*;
+    use crate::data::{
+        array::{idx, npy},
+        file::input::Counted,
+        options::Options,
+        parse,
+    };
+
+    const IDX: Option<Length> = Some(idx::length);
+    const NPY: Option<Length> = Some(npy::length);
 
     /// [`super::within`] of compressed bytes.
-    fn within(name: &str, bytes: &[u8], bound: Bound) -> Result<Vec<u8>, DataError> {
-        let source = Counted::new(bytes, name, Some(bytes.len() as u64));
+    fn within(length: Option<Length>, bytes: &[u8], bound: Bound) -> Result<Vec<u8>, DataError> {
+        let source = Counted::new(bytes, "a", Some(bytes.len() as u64));
         let count = source.count();
-        super::within(name, Inflate::new(source, count), bound)
+        super::within(Inflate::new(source, count), length, bound)
     }
 
     fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -245,7 +240,7 @@ mod tests {
         let bomb = bomb(b"1,2,0\n");
         assert!(bomb.len() > 2_000_000);
         let bound = || Bound { most: MAX_FILE_BYTES, because: "of its size".into() };
-        let error = within("a.csv", &bomb, bound()).unwrap_err().to_string();
+        let error = within(None, &bomb, bound()).unwrap_err().to_string();
         let figures: Vec<u64> =
             error.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
         // Of two million bytes less than a tenth was read, and inflated to less than 100 MB.
@@ -262,7 +257,7 @@ mod tests {
         };
         // 1 GiB of zeros, said to be a thousand bytes there.
         let (large, zeros) = (header("(1073741824,)"), || io::repeat(0).take(1 << 30));
-        let error = member("x.npy", large.chain(zeros()), 1000).unwrap_err().to_string();
+        let error = member(large.chain(zeros()), npy::length, 1000).unwrap_err().to_string();
         assert!(error.starts_with("size = 1073741"), "{error}");
         assert!(
             error
@@ -271,17 +266,17 @@ mod tests {
         );
         // More than the header says.
         let small = header("(70000,)");
-        let error = member("x.npy", small.chain(zeros()), 1000).unwrap_err().to_string();
+        let error = member(small.chain(zeros()), npy::length, 1000).unwrap_err().to_string();
         assert!(error.ends_with("which its header announces"), "{error}");
         let whole = [&small[..], &[7; 70_000]].concat();
-        assert_eq!(member("x.npy", &whole[..], 1000).unwrap(), whole);
+        assert_eq!(member(&whole[..], npy::length, 1000).unwrap(), whole);
     }
 
     #[test]
     #[ignore = "slow"]
     fn memory_and_headers_bound_the_inflated_bytes() {
         let small = Bound { most: 100_000, because: "half of the memory that is available".into() };
-        let error = within("a.csv", &bomb(b"1,2,0\n"), small).unwrap_err().to_string();
+        let error = within(None, &bomb(b"1,2,0\n"), small).unwrap_err().to_string();
         let size = error.strip_prefix("size = ").and_then(|rest| rest.split_once(':')).unwrap();
         assert!(size.0.parse::<u64>().unwrap() < 100_000 + 2 * BLOCK as u64, "{error}");
         assert!(
@@ -293,13 +288,13 @@ mod tests {
         // Two rows of 50,000: more follow than the header says.
         let idx =
             |rows: u32| [&[0, 0, 8, 2], &rows.to_be_bytes()[..], &50_000u32.to_be_bytes()].concat();
-        let error = within("a.idx", &bomb(&idx(2)), bound()).unwrap_err().to_string();
+        let error = within(IDX, &bomb(&idx(2)), bound()).unwrap_err().to_string();
         assert!(
             error.ends_with("at most 100012 bytes are accepted, which its header announces"),
             "{error}"
         );
         // 4 * 10^9 rows: more than there is room for.
-        let error = within("a.idx", &bomb(&idx(4_000_000_000)), bound()).unwrap_err().to_string();
+        let error = within(IDX, &bomb(&idx(4_000_000_000)), bound()).unwrap_err().to_string();
         assert!(
             error.starts_with("size = 200000000000012: ") && error.contains("1073741824 bytes"),
             "{error}"
@@ -308,13 +303,13 @@ mod tests {
             let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}");
             [b"\x93NUMPY\x01\x00", &(text.len() as u16).to_le_bytes()[..], text.as_bytes()].concat()
         };
-        let error = within("a.npy", &bomb(&header("(3, 40000)")), bound()).unwrap_err().to_string();
+        let error = within(NPY, &bomb(&header("(3, 40000)")), bound()).unwrap_err().to_string();
         assert!(error.contains("which its header announces"), "{error}");
         // An invalid header ends the reading at once.
-        let kept = within("a.npy", &bomb(&header("(3, x)")), bound()).unwrap();
+        let kept = within(NPY, &bomb(&header("(3, x)")), bound()).unwrap();
         assert!(kept.len() <= HEADER_ENDS + 2 * BLOCK);
         // A file of the announced length is read.
         let whole = [idx(2), vec![7; 100_000]].concat();
-        assert_eq!(within("a.idx", &gzip(&whole), bound()).unwrap(), whole);
+        assert_eq!(within(IDX, &gzip(&whole), bound()).unwrap(), whole);
     }
 }

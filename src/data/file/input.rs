@@ -1,14 +1,20 @@
 //! The bytes of a file as a stream that is counted, for observers and limits.
 
 use std::{
+    fs::File,
     io::{self, Read},
+    path::Path,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use super::super::{DataError, load::MAX_FILE_BYTES};
+use crate::{data::DataError, inputs};
+
+/// The largest accepted file, in bytes: 8 GiB, which as `f32` exceeds one node's memory in most
+/// cases.
+pub const MAX_FILE_BYTES: u64 = 8 << 30;
 
 /// How far the reading of a file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +37,8 @@ static OBSERVER: OnceLock<Observer> = OnceLock::new();
 /// The bytes between two calls of an observer.
 const EVERY: u64 = 1 << 20;
 
-/// Calls `observer` while [`load`](crate::data::load) reads a file, about once a MiB, and once when it is
-/// read, on the thread that reads. The first observer of a program stays.
+/// Calls `observer` while [`load`](crate::data::load) reads a file, about once a MiB, and once when
+/// it is read, on the thread that reads. The first observer of a program stays.
 pub fn observe_reading(observer: impl Fn(&Reading) + Send + Sync + 'static) {
     let _ = OBSERVER.set(Box::new(observer));
 }
@@ -117,6 +123,23 @@ pub(crate) fn peek<R: Read>(mut source: R, length: u64) -> Result<(Vec<u8>, impl
     let mut head = Vec::new();
     source.by_ref().take(length).read_to_end(&mut head).map_err(error_of)?;
     Ok((head.clone(), io::Cursor::new(head).chain(source)))
+}
+
+/// Opens a file; its length if it has one, as pipes have not.
+pub(crate) fn open(path: &Path) -> Result<(File, Option<u64>), DataError> {
+    let file = inputs::open(path).map_err(DataError::Unreadable)?;
+    let metadata = file.metadata().map_err(DataError::Unreadable)?;
+    if metadata.is_dir() {
+        return Err(unreadable("a folder, but a file is needed"));
+    }
+    if metadata.len() > MAX_FILE_BYTES {
+        return Err(DataError::too_large("size", metadata.len(), MAX_FILE_BYTES));
+    }
+    Ok((file, metadata.is_file().then_some(metadata.len())))
+}
+
+pub(crate) fn unreadable(problem: &str) -> DataError {
+    DataError::Unreadable(io::Error::new(io::ErrorKind::InvalidInput, problem))
 }
 
 #[cfg(test)]

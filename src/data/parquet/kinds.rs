@@ -111,3 +111,14 @@ fn name(column: &ColumnDescriptor) -> String {
         None => physical.to_string(),
     }
 }
+
+/// The least number of bytes of a value, as it is in a dictionary.
+pub(super) fn least_bytes(kind: Type, length: i32) -> Option<u64> {
+    match kind {
+        Type::BOOLEAN => None,
+        Type::INT32 | Type::FLOAT | Type::BYTE_ARRAY => Some(4),
+        Type::INT64 | Type::DOUBLE => Some(8),
+        Type::INT96 => Some(12),
+        Type::FIXED_LEN_BYTE_ARRAY => u64::try_from(length).ok().filter(|&length| length > 0),
+    }
+}

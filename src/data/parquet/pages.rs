@@ -19,7 +19,8 @@ use parquet::{
     schema::types::ColumnDescriptor,
 };
 
-use super::{super::inflate, least_bytes};
+use super::kinds::least_bytes;
+use crate::data::file::inflate;
 
 /// The bytes of a file, whose pages must not grow to more than a plausible file of its length.
 pub(super) struct Pages {

@@ -3,23 +3,33 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{DataError, dataset::Dataset, scale::Scale, schema::Missing};
+use super::scale::Scale;
+use crate::data::{
+    DataError,
+    dataset::{Dataset, Gaps},
+    table::schema::Missing,
+};
 
-/// Missing values of one feature, in whose place there is 0 until it is known what they become.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Gaps {
-    /// The feature.
-    pub feature: usize,
-    /// The rows without a value, ascending.
-    pub rows: Vec<u32>,
-}
-
-impl Gaps {
-    /// Those of these rows, in this order.
-    pub(crate) fn select(&self, rows: &[usize]) -> Gaps {
-        let absent = |&row: &usize| self.rows.binary_search(&(row as u32)).is_ok();
-        let positions = rows.iter().zip(0..).filter(|(row, _)| absent(row)).map(|(_, at)| at);
-        Gaps { feature: self.feature, rows: positions.collect() }
+impl Dataset {
+    /// Puts these numbers in the place of missing values: one for each of [`Dataset::gaps`].
+    ///
+    /// # Errors
+    /// If there are more or fewer.
+    pub(crate) fn fill(&mut self, fills: &[f32]) -> Result<(), DataError> {
+        let (found, needed) = (fills.len(), self.gaps.len());
+        if found != needed {
+            let problem = format!(
+                "{found} numbers for {needed} features with missing values: one for each is needed"
+            );
+            let place = "missing values".into();
+            return Err(DataError::Count { place, found, needed, problem }.within(&self.name));
+        }
+        for (gaps, fill) in std::mem::take(&mut self.gaps).iter().zip(fills) {
+            for &row in &gaps.rows {
+                self.features[(row as usize, gaps.feature)] = *fill;
+            }
+        }
+        Ok(())
     }
 }
 

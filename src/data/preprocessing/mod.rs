@@ -2,7 +2,7 @@
 
 mod constants;
 pub(super) mod scale;
-pub(super) mod twofold;
+mod twofold;
 
 pub(crate) use constants::GapSums;
-pub use constants::{Gaps, Preprocessing};
+pub use constants::Preprocessing;

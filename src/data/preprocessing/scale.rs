@@ -4,8 +4,14 @@
 use ndarray::ArrayView2;
 use serde::{Deserialize, Serialize};
 
-use super::super::{DataError, dataset::Dataset, twofold::Twofold};
-use crate::config::ConfigError;
+use super::twofold::Twofold;
+use crate::{
+    config::ConfigError,
+    data::{
+        DataError,
+        dataset::{Dataset, check_one},
+    },
+};
 
 /// The share of the mean square down to which the variance is the plain difference of `f64`. Three
 /// of their sixteen digits may cancel; where more would, all digits are computed.
@@ -259,11 +265,39 @@ impl Scale {
     }
 }
 
+impl Dataset {
+    /// Replaces every feature by (feature - mean) / deviation, computed in `f64` and rounded once.
+    ///
+    /// # Errors
+    /// If the scale has another number of inputs, or a scaled value is beyond `f32`. The dataset is
+    /// then unchanged.
+    pub fn apply(&mut self, scale: &Scale) -> Result<(), DataError> {
+        scale.check("data.scale", self.inputs()).map_err(|error| error.within(&self.name))?;
+        let scaled = |x: f32, column: usize| {
+            ((f64::from(x) - scale.mean[column]) / scale.deviation[column]) as f32
+        };
+        // Two passes instead of a copy: large files fill the memory.
+        for (row, values) in self.features.rows().into_iter().enumerate() {
+            for (column, &x) in values.iter().enumerate() {
+                check_one("scaled features, row", (row, column), scaled(x, column))
+                    .map_err(|error| error.within(&self.name))?;
+            }
+        }
+        for mut values in self.features.rows_mut() {
+            for (column, x) in values.iter_mut().enumerate() {
+                *x = scaled(*x, column);
+            }
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use ndarray::{Array2, array};
 
-    use super::super::super::{Target, load};
+    use crate::data::{Target, load};
+
     use super::*;
 
     fn data(features: Array2<f32>) -> Dataset {
@@ -395,5 +429,18 @@ mod tests {
             problem(&[f64::NAN], &[1.0]),
             "data.scale.mean[0] = NaN: a finite number is needed"
         );
+    }
+
+    #[test]
+    fn a_scale_that_does_not_fit_changes_nothing() {
+        let mut data =
+            Dataset::new("a", array![[1.0f32], [3.0]], Target::Values(array![[0.0], [0.0]]))
+                .unwrap();
+        let before = data.clone();
+        assert!(data.apply(&Scale { mean: vec![0.0; 2], deviation: vec![1.0; 2] }).is_err());
+        assert!(data.apply(&Scale { mean: vec![0.0], deviation: vec![1e-300] }).is_err());
+        assert_eq!(data, before);
+        data.apply(&Scale { mean: vec![2.0], deviation: vec![0.5] }).unwrap();
+        assert_eq!(data.features, array![[-2.0], [2.0]]);
     }
 }

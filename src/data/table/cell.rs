@@ -1,6 +1,6 @@
 //! One cell of a table, as the reader of a format hands it to the encoder.
 
-use super::super::decimal;
+use super::decimal;
 
 /// The value of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,13 +1,15 @@
 //! Which columns of a table are read: by name, by position, or all.
 
-use super::super::{
-    DataError,
-    columns::{self, excerpt, list},
-    dataset::Columns,
-    encode::Heading,
-    load::Options,
+use super::{columns, rows::Heading};
+use crate::{
+    config::ConfigError,
+    data::{
+        DataError,
+        dataset::Columns,
+        excerpt::{excerpt, list},
+        options::Options,
+    },
 };
-use crate::config::ConfigError;
 
 /// The positions of the columns to read.
 #[derive(Default)]

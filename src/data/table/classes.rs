@@ -2,15 +2,19 @@
 
 use std::collections::HashMap;
 
-use super::super::{
+use super::{
     cell::Cell,
-    codes::{digits, plain},
-    columns::{MAX_CLASSES, excerpt, list},
-    dataset::Task,
-    load::Options,
-    others::perhaps,
+    meaning::{digits, plain},
+    spelling::{alike, either, perhaps},
 };
-use crate::config::ConfigError;
+use crate::{
+    config::ConfigError,
+    data::{dataset::Task, excerpt::list, options::Options},
+};
+
+/// The maximum number of classes of a file: a larger label is refused as a mistake, such as a
+/// target column that holds measurements.
+pub const MAX_CLASSES: usize = 65_536;
 
 /// Whether classes have names other than their positions 0, 1, ....
 pub fn are_named(classes: &[String]) -> bool {
@@ -87,25 +91,6 @@ impl Found {
             positions[*number as usize] = position as u32;
         }
         (names.into_iter().map(|(name, _)| name).collect(), positions)
-    }
-}
-
-/// Two texts of which each stands for the other.
-pub(crate) fn alike(texts: &[String]) -> Option<(&str, &str)> {
-    let mut sorted: Vec<&String> = texts.iter().collect();
-    let plain = |text: &String| plain(text.as_bytes()).to_vec();
-    sorted.sort_by_cached_key(|text| plain(text));
-    let pair = sorted.windows(2).find(|pair| plain(pair[0]) == plain(pair[1]))?;
-    Some((pair[0], pair[1]))
-}
-
-/// Two texts that are alike, for messages.
-pub(crate) fn either(text: &str, other: &str) -> String {
-    let text = excerpt(text);
-    if text == other {
-        format!("\"{text}\"")
-    } else {
-        format!("\"{text}\", also as \"{}\",", excerpt(other))
     }
 }
 

@@ -2,40 +2,14 @@
 
 use std::collections::HashMap;
 
-use time::{
-    Date, Duration, OffsetDateTime, PrimitiveDateTime, format_description::well_known::Iso8601,
-    macros::datetime,
-};
-
-use super::super::{
-    DataError,
+use super::{
     cell::Cell,
-    columns::list,
-    others::perhaps,
+    date::{date, day_of, days, is_held},
+    meaning::{boolean, digits, is_missing, plain},
     schema::{Column, ColumnKind, EPOCH, Missing, Schema},
+    spelling::perhaps,
 };
-
-/// Seconds of a day, and those by which a time may be rounded.
-const SECONDS_A_DAY: f64 = 86_400.0;
-const HELD_TO_S: f64 = 1.0;
-
-/// Texts that stand for a missing value, in letters of any case, beside an empty cell.
-const MISSING: [&str; 12] =
-    ["na", "n/a", "nan", "-nan", "null", "none", "nil", "?", "#n/a", "#na", "<na>", "\\n"];
-
-/// Texts of booleans, in letters of any case.
-const BOOLEANS: [(&str, bool); 10] = [
-    ("true", true),
-    ("false", false),
-    ("1", true),
-    ("0", false),
-    ("yes", true),
-    ("no", false),
-    ("t", true),
-    ("f", false),
-    ("y", true),
-    ("n", false),
-];
+use crate::data::{DataError, excerpt::list};
 
 /// How the cells of one column become features.
 #[derive(Clone, Debug)]
@@ -222,125 +196,6 @@ impl Code {
             }
         }
     }
-}
-
-/// The text by which a value of a category, or the name of a class, is found. It is the text
-/// itself, except that a whole number is the same with a fraction of zeros, as programs write
-/// columns with gaps: `3.0` is `3`, but `03`, `3e0` and `+3` are other texts.
-pub(crate) fn plain(text: &[u8]) -> &[u8] {
-    let digits = text.strip_prefix(b"-").unwrap_or(text);
-    let Some(point) = memchr::memchr(b'.', digits) else { return text };
-    let (whole, zeros) = (&digits[..point], &digits[point + 1..]);
-    let is_whole =
-        whole == b"0" || (whole.iter().all(u8::is_ascii_digit) && !whole.starts_with(b"0"));
-    let has_zeros = !zeros.is_empty() && zeros.iter().all(|byte| *byte == b'0');
-    if is_whole && !whole.is_empty() && has_zeros {
-        &text[..text.len() - zeros.len() - 1]
-    } else {
-        text
-    }
-}
-
-/// The plain text of a number in a column of numbers.
-pub(crate) fn digits(value: f64) -> String {
-    // Without the sign of a zero.
-    (value + 0.0).to_string()
-}
-
-/// Whether a cell has no value.
-pub(crate) fn is_missing(cell: Cell<'_>) -> bool {
-    match cell {
-        Cell::Empty => true,
-        Cell::Text(text) => {
-            text.len() <= 4 && MISSING.iter().any(|word| word.as_bytes().eq_ignore_ascii_case(text))
-        }
-        Cell::Number(value) => value.is_nan(),
-        Cell::Bool(_) => false,
-    }
-}
-
-/// A cell as a boolean.
-pub(crate) fn boolean(cell: Cell<'_>) -> Option<bool> {
-    match cell {
-        Cell::Empty => None,
-        Cell::Bool(value) => Some(value),
-        Cell::Number(value) if value == 0.0 || value == 1.0 => Some(value == 1.0),
-        Cell::Number(_) => None,
-        Cell::Text(text) => {
-            let word = BOOLEANS.iter().find(|(word, _)| word.as_bytes().eq_ignore_ascii_case(text));
-            match word {
-                Some((_, value)) => Some(*value),
-                None => match cell.number() {
-                    Some(value) if value == 0.0 || value == 1.0 => Some(value == 1.0),
-                    _ => None,
-                },
-            }
-        }
-    }
-}
-
-/// Whether an `f32` of these days since 1970-01-01 is the same time, to the second.
-pub(crate) fn is_held(days: f64) -> bool {
-    (f64::from(days as f32) - days).abs() * SECONDS_A_DAY <= HELD_TO_S
-}
-
-/// The date, such as `2024-05-17`, on which a time in days since 1970-01-01 is.
-pub(crate) fn day_of(days: f64) -> Option<String> {
-    let date =
-        datetime!(1970-01-01 0:00 UTC).checked_add(Duration::days(days.floor() as i64))?.date();
-    let (year, month, day) = date.to_calendar_date();
-    (0..=9999).contains(&year).then(|| format!("{year:04}-{:02}-{day:02}", u8::from(month)))
-}
-
-/// A number with a comma before its fraction, as `1.234,5`, or a date as `17.05.2024`: other
-/// writings, which are not read.
-pub(crate) fn foreign(cell: Cell<'_>) -> Option<()> {
-    let Cell::Text(text) = cell else { return None };
-    let text = std::str::from_utf8(text).ok()?;
-    let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let number = || {
-        let (whole, fraction) = text.strip_prefix('-').unwrap_or(text).split_once(',')?;
-        let thousands = whole.split('.').skip(1).all(|part| part.len() == 3);
-        (is_digits(fraction) && whole.split('.').all(is_digits) && thousands).then_some(())
-    };
-    let date = || {
-        let day = text.split([' ', 'T']).next()?;
-        let parts: Vec<&str> = day.split('.').collect();
-        let [day, month, year] = parts[..] else { return None };
-        let fits = day.len() <= 2 && month.len() <= 2 && [2, 4].contains(&year.len());
-        (fits && [day, month, year].into_iter().all(is_digits)).then_some(())
-    };
-    number().or_else(date)
-}
-
-/// A date as days since 1970-01-01; a time without a zone is in UTC.
-pub(crate) fn date(cell: Cell<'_>) -> Option<f64> {
-    let Cell::Text(text) = cell else { return None };
-    days(text)
-}
-
-/// The same of a text.
-pub(crate) fn days(text: &[u8]) -> Option<f64> {
-    let text = std::str::from_utf8(text).ok()?;
-    // The parser also accepts weeks and days of the year, which tables rarely mean.
-    let dashes = text.get(4..5) == Some("-") && text.get(7..8) == Some("-");
-    if !dashes || text.len() > 40 {
-        return None;
-    }
-    let epoch = datetime!(1970-01-01 0:00 UTC);
-    if text.len() == 10 {
-        let date = Date::parse(text, &Iso8601::DATE).ok()?;
-        return Some((date - epoch.date()).whole_days() as f64);
-    }
-    // A blank between date and time, as spreadsheets write it.
-    let joined = text.replacen(' ', "T", 1);
-    let moment = OffsetDateTime::parse(&joined, &Iso8601::DATE_TIME_OFFSET)
-        .or_else(|_| {
-            PrimitiveDateTime::parse(&joined, &Iso8601::DATE_TIME)
-                .map(PrimitiveDateTime::assume_utc)
-        })
-        .ok()?;
-    Some((moment - epoch).as_seconds_f64() / SECONDS_A_DAY)
 }
 
 #[cfg(test)]

@@ -3,80 +3,28 @@
 
 use ndarray::Array2;
 
-use super::super::{
-    DataError,
+use super::{
     cell::Cell,
     choice::{Chosen, FirstFile, choose, identifier, same_columns, wanted},
-    classes::{self, Classes, Found},
-    codes::{Code, Encoded, is_missing},
-    columns::{self, MAX_CLASSES, excerpt, list},
-    dataset::{Columns, Dataset, Identifiers, Target, Task},
-    load::Options,
+    classes::{self, Classes, Found, MAX_CLASSES},
+    codes::{Code, Encoded},
+    columns,
+    labels::{check_count, label, name_classes},
+    meaning::is_missing,
     others::{Others, similar_remark},
-    preprocessing::Gaps,
+    rows::{Heading, Rows, TextRows},
     schema::Schema,
 };
-use crate::{config::ConfigError, memory};
-
-/// What a file says about its rows before they follow.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Heading {
-    /// The number of columns.
-    pub columns: usize,
-    /// Their names.
-    pub names: Option<Vec<String>>,
-    /// The names of the classes, in the order of their numbers.
-    pub classes: Option<Vec<String>>,
-    /// The word for a row in messages, such as "line".
-    pub unit: &'static str,
-}
-
-/// Takes the rows of tables.
-pub(crate) trait Rows {
-    /// Whether the first line of a file has the names of the columns that are needed.
-    fn are_names(&self, first: &[String]) -> bool;
-
-    /// Begins a file, whose rows follow.
-    ///
-    /// # Errors
-    /// If its columns are not those that are needed.
-    fn begin(&mut self, heading: Heading) -> Result<(), DataError>;
-
-    /// Whether [`Rows::add`] looks at a column of the file that is read.
-    #[cfg_attr(
-        not(any(feature = "arrow", feature = "parquet")),
-        allow(dead_code, reason = "CSV text has all columns")
-    )]
-    fn uses(&self, column: usize) -> bool;
-
-    /// Whether the rows do without a column that is used, because its type, in these words, is not
-    /// read: its cells are then empty.
-    #[cfg_attr(
-        not(any(feature = "arrow", feature = "parquet")),
-        allow(dead_code, reason = "CSV text has no types")
-    )]
-    fn skip(&mut self, _column: usize, _words: &str) -> bool {
-        false
-    }
-
-    /// Takes what the user should know about the file that is read.
-    fn note(&mut self, remark: String);
-
-    /// The number of rows so far.
-    fn rows(&self) -> usize;
-
-    /// Checks that about this many rows more fit into memory.
-    ///
-    /// # Errors
-    /// If they clearly do not.
-    fn check_memory(&self, more: f64) -> Result<(), DataError>;
-
-    /// Takes a row, whose number in the file is for messages. `cell` returns the cell of a column.
-    ///
-    /// # Errors
-    /// If a cell is not what its column needs; no more rows can then be taken.
-    fn add<'c>(&mut self, number: u64, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), DataError>;
-}
+use crate::{
+    config::ConfigError,
+    data::{
+        DataError,
+        dataset::{Columns, Dataset, Gaps, Identifiers, Target, Task},
+        excerpt::{excerpt, list},
+        options::Options,
+    },
+    memory,
+};
 
 /// The rows of one or several files that are already encoded.
 pub(crate) struct Encoder<'a> {
@@ -184,7 +132,7 @@ impl<'a> Encoder<'a> {
             return Err(ConfigError::new("data.classes", list(wanted), problem).into());
         }
         if options.task == Task::Classification {
-            columns::check_count(options.classes)?;
+            check_count(options.classes)?;
         }
         Ok(())
     }
@@ -320,7 +268,7 @@ impl<'a> Encoder<'a> {
             Labels::Named(_) => self.options.class_names.clone(),
             Labels::Unknown | Labels::Numbers => self.first.and_then(|first| first.classes),
         };
-        Ok(columns::name_classes(labels, names, self.options.classes)?)
+        Ok(name_classes(labels, names, self.options.classes)?)
     }
 
     fn feature(&self, number: u64, column: usize, cell: Cell<'_>) -> Result<f32, DataError> {
@@ -369,7 +317,7 @@ impl<'a> Encoder<'a> {
             },
             Labels::Numbers | Labels::Unknown => match cell.number() {
                 Some(value) => {
-                    return columns::label(value, self.class_count(), self.options.classes)
+                    return label(value, self.class_count(), self.options.classes)
                         .map(f64::from)
                         .map_err(|problem| self.wrong(number, column, value.to_string(), problem));
                 }
@@ -484,7 +432,17 @@ impl Rows for Encoder<'_> {
             .map_err(DataError::Memory)
     }
 
-    fn add<'c>(&mut self, number: u64, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), DataError> {
+    fn add<'c>(&mut self, number: u64, cell: &dyn Fn(usize) -> Cell<'c>) -> Result<(), DataError> {
+        self.add_text(number, cell)
+    }
+}
+
+impl TextRows for Encoder<'_> {
+    fn add_text<'c>(
+        &mut self,
+        number: u64,
+        cell: impl Fn(usize) -> Cell<'c>,
+    ) -> Result<(), DataError> {
         self.make_room()?;
         if self.codes.is_some() {
             self.encode(number, &cell)?;

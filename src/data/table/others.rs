@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{
+use super::{
     cell::Cell,
-    codes::{digits, plain},
-    columns::excerpt,
+    meaning::plain_text,
     schema::Column,
-    spelling::{shown, spelling},
+    spelling::{shown, similar_words, spelling},
 };
+use crate::data::excerpt::excerpt;
 
 /// Different texts that are counted.
 const MOST_TEXTS: usize = 256;
@@ -28,12 +28,7 @@ impl Others {
     /// Counts a cell.
     pub fn add(&mut self, cell: Cell<'_>) {
         self.rows += 1;
-        let text = match cell {
-            Cell::Text(text) => String::from_utf8_lossy(plain(text)).into_owned(),
-            Cell::Number(value) => digits(value),
-            Cell::Bool(value) => value.to_string(),
-            Cell::Empty => return,
-        };
+        let Some(text) = plain_text(cell) else { return };
         if let Some(count) = self.texts.get_mut(&text) {
             *count += 1;
         } else if self.texts.len() < MOST_TEXTS {
@@ -71,43 +66,15 @@ impl Others {
     }
 }
 
-/// Two values of a category that are perhaps the same in different spellings.
-pub(crate) fn similar(values: &[String]) -> Option<(&str, &str)> {
-    let mut seen: BTreeMap<String, &String> = BTreeMap::new();
-    values
-        .iter()
-        .find_map(|value| Some((seen.insert(spelling(value), value)?.as_str(), &value[..])))
-}
-
 /// A remark on such values of a column.
 pub(crate) fn similar_remark(column: &Column) -> Option<String> {
     let words = similar_words(column.values.as_deref()?)?;
     Some(format!("column {}: {words}", excerpt(&column.name)))
 }
 
-/// A remark on such names of classes: rows of one class may be divided among two.
-pub(crate) fn similar_classes(classes: &[String]) -> Option<String> {
-    Some(format!("classes: {}", similar_words(classes)?))
-}
-
-fn similar_words(values: &[String]) -> Option<String> {
-    let (value, other) = similar(values)?;
-    let (value, other) = (shown(value), shown(other));
-    Some(format!("\"{value}\" and \"{other}\" are two values: are they spellings of one?"))
-}
-
-/// The listed name that is perhaps meant by a label which is no name, for an error.
-pub(crate) fn perhaps(names: &[String], label: Cell<'_>) -> String {
-    let Cell::Text(label) = label else { return String::new() };
-    let label = String::from_utf8_lossy(label);
-    let meant = names.iter().find(|name| spelling(name) == spelling(&label));
-    let words = |name: &String| format!("; \"{}\" is spelled otherwise", shown(name));
-    meant.map(words).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::super::{ColumnKind, Missing};
+    use super::super::schema::{ColumnKind, Missing};
     use super::*;
 
     fn column(values: &[&str]) -> Column {

@@ -2,13 +2,17 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::super::{
-    DataError,
-    classes::{alike, either},
-    codes,
-    columns::{excerpt, list},
+use super::{
+    date::days,
+    spelling::{alike, either},
 };
-use crate::config::ConfigError;
+use crate::{
+    config::ConfigError,
+    data::{
+        DataError,
+        excerpt::{excerpt, list},
+    },
+};
 
 /// The maximum number of values of a category.
 pub const MAX_VALUES: usize = 4096;
@@ -254,7 +258,7 @@ impl Column {
             if self.kind != ColumnKind::Date {
                 return refuse("origin".into(), "only a date has it: leave it out");
             }
-            if origin.len() != EPOCH.len() || codes::days(origin.as_bytes()).is_none() {
+            if origin.len() != EPOCH.len() || days(origin.as_bytes()).is_none() {
                 let problem = "a date such as 2024-05-17 is needed";
                 return refuse(format!("origin = \"{}\"", excerpt(origin)), problem);
             }

@@ -6,10 +6,12 @@
 //! stops, commas, hyphens, underscores and apostrophes that stand beside no digit. Left out are
 //! marks of Latin, Greek, Cyrillic and Arabic letters; those of other scripts distinguish words.
 
+use std::collections::BTreeMap;
+
 use unicode_normalization::UnicodeNormalization;
 
-use super::super::columns::excerpt;
-use crate::printable::is_invisible;
+use super::{cell::Cell, meaning::plain};
+use crate::{data::excerpt::excerpt, printable::is_invisible};
 
 /// What two spellings of a text have in common. Of texts without letters and digits, such as `+`
 /// and `-`, it is the text.
@@ -47,6 +49,53 @@ pub(crate) fn shown(text: &str) -> String {
         .map(|char| if hides(char) { char.escape_unicode().to_string() } else { char.into() })
         .collect();
     excerpt(&escaped)
+}
+
+/// Two values of a category that are perhaps the same in different spellings.
+pub(crate) fn similar(values: &[String]) -> Option<(&str, &str)> {
+    let mut seen: BTreeMap<String, &String> = BTreeMap::new();
+    values
+        .iter()
+        .find_map(|value| Some((seen.insert(spelling(value), value)?.as_str(), &value[..])))
+}
+
+/// A remark on such names of classes: rows of one class may be divided among two.
+pub(crate) fn similar_classes(classes: &[String]) -> Option<String> {
+    Some(format!("classes: {}", similar_words(classes)?))
+}
+
+pub(crate) fn similar_words(values: &[String]) -> Option<String> {
+    let (value, other) = similar(values)?;
+    let (value, other) = (shown(value), shown(other));
+    Some(format!("\"{value}\" and \"{other}\" are two values: are they spellings of one?"))
+}
+
+/// The listed name that is perhaps meant by a label which is no name, for an error.
+pub(crate) fn perhaps(names: &[String], label: Cell<'_>) -> String {
+    let Cell::Text(label) = label else { return String::new() };
+    let label = String::from_utf8_lossy(label);
+    let meant = names.iter().find(|name| spelling(name) == spelling(&label));
+    let words = |name: &String| format!("; \"{}\" is spelled otherwise", shown(name));
+    meant.map(words).unwrap_or_default()
+}
+
+/// Two texts of which each stands for the other.
+pub(crate) fn alike(texts: &[String]) -> Option<(&str, &str)> {
+    let mut sorted: Vec<&String> = texts.iter().collect();
+    let plain = |text: &String| plain(text.as_bytes()).to_vec();
+    sorted.sort_by_cached_key(|text| plain(text));
+    let pair = sorted.windows(2).find(|pair| plain(pair[0]) == plain(pair[1]))?;
+    Some((pair[0], pair[1]))
+}
+
+/// Two texts that are alike, for messages.
+pub(crate) fn either(text: &str, other: &str) -> String {
+    let text = excerpt(text);
+    if text == other {
+        format!("\"{text}\"")
+    } else {
+        format!("\"{text}\", also as \"{}\",", excerpt(other))
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use std::{fmt, io::Write};
 
 use time::{Date, OffsetDateTime};
 
-use super::super::{DataError, cell::Cell, columns::excerpt, load::MAX_FILE_BYTES};
+use super::cell::Cell;
+use crate::data::{DataError, excerpt::excerpt, file::input::MAX_FILE_BYTES};
 
 /// The rows that are decoded at once.
 pub(crate) const BATCH: usize = 1024;

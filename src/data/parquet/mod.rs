@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parquet::{
-    basic::Type,
     column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader},
     data_type::{ByteArray, DataType},
     errors::ParquetError,
@@ -29,15 +28,26 @@ use self::{
 };
 use super::{
     DataError,
-    cell::Cell,
-    encode::{Heading, Rows},
-    inflate,
-    load::MAX_FILE_BYTES,
-    typed::{BATCH, Cells, NANOS, SECONDS_A_DAY, Slot, place_of, refuse_column, too_much_text},
+    file::{inflate, input::MAX_FILE_BYTES},
+    format::{Content, Format},
+    table::{
+        cell::Cell,
+        rows::{Heading, Rows},
+        typed::{BATCH, Cells, NANOS, SECONDS_A_DAY, Slot, place_of, refuse_column, too_much_text},
+    },
+};
+
+/// The format.
+pub(super) const FORMAT: Format = Format {
+    name: "parquet",
+    file: "a Parquet file",
+    endings: &[".parquet"],
+    magics: &[b"PAR1"],
+    content: Content::Table(read),
 };
 
 /// Reads the rows of a file.
-pub(super) fn read(bytes: Vec<u8>, rows: &mut impl Rows) -> Result<(), DataError> {
+fn read(bytes: Vec<u8>, rows: &mut dyn Rows) -> Result<(), DataError> {
     let bytes = Bytes::from(bytes);
     let metadata = ParquetMetaDataReader::new().parse_and_finish(&bytes).map_err(|error| {
         let problem = format!("the Parquet file is damaged, cut short or encrypted: {error}");
@@ -88,7 +98,7 @@ pub(super) fn read(bytes: Vec<u8>, rows: &mut impl Rows) -> Result<(), DataError
             }
             for row in 0..size {
                 number += 1;
-                rows.add(number, |column| {
+                rows.add(number, &|column| {
                     decoders[column].as_ref().map_or(Cell::Empty, |decoder| decoder.cell(row))
                 })?;
             }
@@ -310,17 +320,6 @@ fn integer(bytes: &[u8]) -> Result<i128, String> {
     let mut all = [fill; 16];
     all[16 - bytes.len()..].copy_from_slice(bytes);
     Ok(i128::from_be_bytes(all))
-}
-
-/// The least number of bytes of a value, as it is in a dictionary.
-fn least_bytes(kind: Type, length: i32) -> Option<u64> {
-    match kind {
-        Type::BOOLEAN => None,
-        Type::INT32 | Type::FLOAT | Type::BYTE_ARRAY => Some(4),
-        Type::INT64 | Type::DOUBLE => Some(8),
-        Type::INT96 => Some(12),
-        Type::FIXED_LEN_BYTE_ARRAY => u64::try_from(length).ok().filter(|&length| length > 0),
-    }
 }
 
 #[cfg(test)]

@@ -21,20 +21,32 @@ use arrow_ipc::{
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 
 use self::{
-    messages::{Content, Message, Messages},
+    messages::{FILE, MESSAGE, Message, Messages},
     values::Values,
 };
 use super::{
     DataError,
-    cell::Cell,
-    encode::{Heading, Rows},
-    load::MAX_FILE_BYTES,
-    typed::{BATCH, place_of, refuse_column, too_much_text},
+    file::input::MAX_FILE_BYTES,
+    format::{Content, Format},
+    table::{
+        cell::Cell,
+        rows::{Heading, Rows},
+        typed::{BATCH, place_of, refuse_column, too_much_text},
+    },
 };
 use crate::memory;
 
+/// The format.
+pub(super) const FORMAT: Format = Format {
+    name: "arrow",
+    file: "an Arrow file",
+    endings: &[".arrow", ".arrows", ".feather"],
+    magics: &[FILE, MESSAGE],
+    content: Content::Table(read),
+};
+
 /// Reads the rows of a file or of a stream.
-pub(super) fn read(bytes: Vec<u8>, rows: &mut impl Rows) -> Result<(), DataError> {
+fn read(bytes: Vec<u8>, rows: &mut dyn Rows) -> Result<(), DataError> {
     let messages = Messages::read(bytes).map_err(|problem| damaged("the file", &problem))?;
     let Messages { schema, dictionaries, messages, rows: announced, unpacked } = messages;
     let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
@@ -97,7 +109,7 @@ impl Table {
         let fail = |problem: &str| damaged("the file", problem);
         let (content, version) = message.content().map_err(|problem| fail(&problem))?;
         let batch = match content {
-            Content::Dictionary(dictionary) => {
+            messages::Content::Dictionary(dictionary) => {
                 if self.ids.contains(&dictionary.id()) {
                     let Table { used_schema, dictionaries, .. } = self;
                     read_dictionary(&message.body, dictionary, used_schema, dictionaries, &version)
@@ -105,7 +117,7 @@ impl Table {
                 }
                 return Ok(None);
             }
-            Content::Rows(batch) => batch,
+            messages::Content::Rows(batch) => batch,
         };
         let decode = |columns: &[usize]| self.columns(message, batch, columns, version);
         match decode(&self.used) {
@@ -138,7 +150,7 @@ impl Table {
     }
 
     /// Adds the rows of a part.
-    fn add(&mut self, batch: &RecordBatch, rows: &mut impl Rows) -> Result<(), DataError> {
+    fn add(&mut self, batch: &RecordBatch, rows: &mut dyn Rows) -> Result<(), DataError> {
         let mut columns: Vec<Option<Values>> = Vec::new();
         columns.resize_with(self.schema.fields().len(), || None);
         for (&at, array) in self.used.iter().zip(batch.columns()) {
@@ -157,7 +169,7 @@ impl Table {
             }
             for row in 0..size {
                 self.rows += 1;
-                rows.add(self.rows, |column| {
+                rows.add(self.rows, &|column| {
                     columns[column].as_ref().map_or(Cell::Empty, |column| column.cell(row))
                 })?;
             }

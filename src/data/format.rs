@@ -1,0 +1,70 @@
+//! What a format of files is: how its files are known, and how they are read.
+
+use super::{
+    DataError, array::Numbers, dataset::Dataset, file::inflate::Length, options::Options,
+    table::rows::Rows,
+};
+use crate::registry::Named;
+
+/// A file format.
+pub struct Format {
+    /// Its name, in kebab-case.
+    pub(crate) name: &'static str,
+    /// One of its files, in messages.
+    pub(crate) file: &'static str,
+    /// The ends of the names of its files, before `.gz`.
+    pub(crate) endings: &'static [&'static str],
+    /// The first bytes of its files.
+    pub(crate) magics: &'static [&'static [u8]],
+    pub(crate) content: Content,
+}
+
+/// What is in a file, and how it is read.
+#[derive(Clone, Copy)]
+pub(crate) enum Content {
+    /// A table of text, row by row from a stream.
+    Text,
+    /// A table whose columns have names and types, from all its bytes.
+    #[cfg_attr(
+        not(any(feature = "arrow", feature = "parquet")),
+        allow(dead_code, reason = "the tables that are always read are text")
+    )]
+    Table(ReadTable),
+    /// A table that this program cannot read: what is not read, and the feature of the command that
+    /// reads it.
+    Absent(&'static str, &'static str),
+    /// An array of numbers.
+    Array(ArrayFormat),
+    /// Arrays of features and labels.
+    Archive(ReadArchive),
+}
+
+/// Reads rows from all bytes of a file.
+pub(crate) type ReadTable = fn(Vec<u8>, &mut dyn Rows) -> Result<(), DataError>;
+
+/// Reads a dataset from the bytes of a file, which has this name in messages.
+pub(crate) type ReadArchive = fn(&str, &[u8], &Options) -> Result<Dataset, DataError>;
+
+/// How an array of numbers is read.
+#[derive(Clone, Copy)]
+pub(crate) struct ArrayFormat {
+    /// Reads the header; the numbers are read in place.
+    pub(crate) read: fn(&[u8]) -> Result<Numbers<'_>, DataError>,
+    /// The length of a file, by its header.
+    pub(crate) length: Length,
+    /// Whether labels are always in a file of their own.
+    pub(crate) labels_apart: bool,
+}
+
+impl Format {
+    /// Whether it is a table with columns of several kinds, and not an array of numbers.
+    pub(crate) fn is_table(&self) -> bool {
+        matches!(self.content, Content::Text | Content::Table(_) | Content::Absent(..))
+    }
+}
+
+impl Named for Format {
+    fn name(&self) -> &str {
+        self.name
+    }
+}
