@@ -129,15 +129,6 @@ const CIRCLES: &[&str] = &[
     "src/net/status.rs",
     "src/net/swarm.rs",
     "src/net/worker.rs",
-    "src/run/directory.rs",
-    "src/run/division.rs",
-    "src/run/far.rs",
-    "src/run/history.rs",
-    "src/run/leave.rs",
-    "src/run/opening.rs",
-    "src/run/shard.rs",
-    "src/run/single.rs",
-    "src/run/whole.rs",
 ];
 
 /// Characters of a line, at the most.

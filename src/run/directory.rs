@@ -12,7 +12,7 @@ use std::{
 use super::{
     Summary,
     card::{self, MODEL_CARD},
-    leave,
+    lock::{self, unwritable},
     metrics::Metric,
 };
 use crate::{config::ConfigError, data::check_output, files, inputs};
@@ -88,7 +88,7 @@ impl RunDirectory {
     /// If it cannot be written.
     pub fn go_on(path: &Path) -> Result<RunDirectory, ConfigError> {
         refuse_links(path)?;
-        let _lock = leave::lock(path)?;
+        let _lock = lock::lock(path)?;
         let metrics = files::append(&path.join("metrics.jsonl"));
         let metrics = metrics.map_err(|error| unwritable(path, &error))?;
         let (path, metrics) = (path.to_path_buf(), Lines::new(metrics));
@@ -135,7 +135,7 @@ impl RunDirectory {
             return;
         }
         remove(&self.path);
-        leave::forget(&self.path);
+        lock::forget(&self.path);
         if self.fresh {
             let _ = fs::remove_dir_all(self.path.join(CHECKPOINTS));
             let _ = fs::remove_dir(&self.path);
@@ -218,7 +218,7 @@ impl Held {
         let fresh = !path.exists();
         files::create_folder(path).map_err(|error| unwritable(path, &error))?;
         refuse_links(path)?;
-        Ok(Held { path: path.to_path_buf(), fresh, lock: leave::lock(path)? })
+        Ok(Held { path: path.to_path_buf(), fresh, lock: lock::lock(path)? })
     }
 
     /// Begins its metrics.
@@ -228,11 +228,6 @@ impl Held {
         let metrics = Lines::new(metrics.map_err(|error| unwritable(&path, &error))?);
         Ok(RunDirectory { path, fresh, goes_on: false, metrics, _lock: lock })
     }
-}
-
-/// A folder that cannot be written.
-pub(super) fn unwritable(path: &Path, error: &io::Error) -> ConfigError {
-    ConfigError::new("run.out", path.display(), format!("cannot be written: {error}"))
 }
 
 /// Removes the files of a run, also its models and checkpoints.

@@ -3,17 +3,15 @@
 
 use std::sync::Arc;
 
-use ndarray::{Array2, Axis, concatenate};
-
 use super::{
     DataRecord,
     record::Score,
+    rows::{join, options},
     shard::{Shared, evaluate},
-    whole::options,
 };
 use crate::{
     config::ConfigError,
-    data::{self, Dataset, Gaps, Options, SYNTHETIC, Split, Synthetic, Target, Task},
+    data::{self, Dataset, Options, SYNTHETIC, Split, Synthetic, Target, Task},
     experiment::{DataParams, Experiment, SplitKind},
     learn::Model,
     mixing::{NodeInfo, Topology},
@@ -344,40 +342,6 @@ fn found_names(rows: &Dataset) -> impl Iterator<Item = &String> {
     names.iter().enumerate().filter(is_found).map(|(_, name)| name)
 }
 
-/// The rows of all parts, one after another.
-pub(super) fn join(parts: &[&Dataset]) -> Dataset {
-    let first = parts[0];
-    let stack = |parts: Vec<_>| -> Array2<f32> {
-        concatenate(Axis(0), &parts).expect("all parts have as many columns")
-    };
-    let target = match &first.target {
-        Target::Classes { names, .. } => Target::Classes {
-            labels: parts
-                .iter()
-                .flat_map(|part| part.labels().unwrap_or_default())
-                .copied()
-                .collect(),
-            names: names.clone(),
-        },
-        Target::Values(_) => {
-            let values = parts.iter().filter_map(|part| match &part.target {
-                Target::Values(values) => Some(values.view()),
-                Target::Classes { .. } => None,
-            });
-            Target::Values(stack(values.collect()))
-        }
-    };
-    Dataset {
-        name: first.name.clone(),
-        features: stack(parts.iter().map(|part| part.features.view()).collect()),
-        target,
-        columns: first.columns.clone(),
-        identifiers: None,
-        gaps: Gaps::join(parts),
-        remarks: Vec::new(),
-    }
-}
-
 /// Refuses lists with an entry for each node on a topology whose nodes are numbered, but in another
 /// order, as an edge list that begins with the link of node 2 has them.
 ///
@@ -509,6 +473,8 @@ fn split(experiment: &Experiment) -> Result<Split, ConfigError> {
 #[cfg(test)]
 mod tests {
     use ndarray::array;
+
+    use ndarray::Array2;
 
     use super::*;
     use crate::mixing::FileFormat;

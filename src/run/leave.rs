@@ -1,71 +1,25 @@
-//! Run directories in use, and how another program asks a node to leave its run.
-//!
-//! A process that writes a run holds a lock on the file `.lock` in its folder; the system releases
-//! it when the process ends, however it ends. The file `leave` asks the node to leave.
+//! How another program asks a node to leave its run: by the file `leave` in its run directory.
 
 use std::{
-    fs::{self, File, TryLockError},
-    io,
+    fs, io,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
 
-use super::{RunDirectory, directory::unwritable, single::NodeFile};
+use super::{
+    RunDirectory,
+    lock::{LEAVE, is_in_use},
+    node_file::NodeFile,
+};
 use crate::{
     config::ConfigError,
     experiment::{Experiment, Policy},
     files,
 };
 
-const LOCK: &str = ".lock";
-const LEAVE: &str = "leave";
-
 /// How often a node looks for the request, and a request for its answer.
 const LOOK: Duration = Duration::from_millis(300);
-
-/// Opens the file of the lock. One of another user can be locked, although not written.
-fn open(folder: &Path, create: bool) -> io::Result<File> {
-    let path = folder.join(LOCK);
-    let file = match create {
-        true => files::open_or_create(&path),
-        false => File::options().write(true).open(&path),
-    };
-    file.or_else(|error| match error.kind() {
-        io::ErrorKind::InvalidInput => Err(error),
-        _ => File::open(&path).map_err(|_| error),
-    })
-}
-
-/// Holds the lock of a folder, where the file system has locks.
-///
-/// # Errors
-/// If another process holds it, or the folder cannot be written.
-pub(super) fn lock(folder: &Path) -> Result<Option<File>, ConfigError> {
-    let file = open(folder, true).map_err(|error| unwritable(folder, &error))?;
-    let taken = match file.try_lock() {
-        Ok(()) => true,
-        Err(TryLockError::WouldBlock) => {
-            let problem = "another process writes a run into this folder: wait until it ends, stop \
-                           it, or name another folder";
-            return Err(ConfigError::new("run.out", folder.display(), problem));
-        }
-        Err(TryLockError::Error(_)) => false,
-    };
-    // A request to an earlier process.
-    let _ = fs::remove_file(folder.join(LEAVE));
-    Ok(taken.then_some(file))
-}
-
-/// Removes the lock's file from a folder that is given up.
-pub(super) fn forget(folder: &Path) {
-    let _ = fs::remove_file(folder.join(LOCK));
-}
-
-/// Whether a process holds the lock of a folder.
-fn is_in_use(folder: &Path) -> bool {
-    open(folder, false).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
-}
 
 /// Looks for the request to leave.
 #[derive(Debug)]
@@ -132,7 +86,7 @@ pub fn leave(node: &Path, out: Option<&Path>, within: Duration) -> Result<PathBu
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::lock::lock, *};
 
     #[test]
     fn a_folder_has_one_writer_and_a_request_needs_one() {

@@ -7,7 +7,8 @@ use std::{
 
 use super::{
     Design, design,
-    opening::{Merged, Opening, Sums},
+    merged::Merged,
+    opening::{Opening, Sums},
     record::{Closing, MEASURE_NAME, MOST_MEASURES, MOST_ROWS},
     row_constants::setup,
 };

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::{
     Design, Shared,
-    opening::{Merged, Opening, Sums, merge},
+    merged::{Merged, merge},
+    opening::{Opening, Sums},
 };
 use crate::{
     config::ConfigError,

@@ -5,11 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ndarray::ArrayView1;
 
 use super::{
-    Agreed, Design, RowConstants,
-    division::join,
-    opening::{Merged, Opening},
-    record::Closing,
-    row_constants::setup,
+    Agreed, Design, RowConstants, merged::Merged, opening::Opening, record::Closing,
+    row_constants::setup, rows::join,
 };
 use crate::{
     config::ConfigError,
@@ -433,7 +430,7 @@ mod tests {
             let setup = |node: &usize| first.spec((*node).into()).learner.setup().unwrap();
             let records: Vec<Vec<u8>> = nodes.iter().map(|node| setup(node).record).collect();
             let records: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
-            crate::run::opening::merge(&records, &first.design.sums()).unwrap()
+            crate::run::merged::merge(&records, &first.design.sums()).unwrap()
         };
         let (all, without) = (merged(&[0, 1, 2, 3]), merged(&[0, 1, 2]));
         let mut learner = first.spec(NodeId(0)).learner;

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     config::ConfigError,
-    data::{Columns, Dataset, Options},
+    data::Dataset,
     drive::{Change, Learner, NodeSpec},
     experiment::{Compute, Experiment},
     gossip::{Lie, tree::Readers},
@@ -264,34 +264,4 @@ pub struct Pooled {
     pub train_loss: f64,
     /// On the test rows.
     pub test: Option<Score>,
-}
-
-/// How to read the experiment's data file.
-///
-/// # Errors
-/// If there is no such model.
-pub(crate) fn options(experiment: &Experiment) -> Result<Options, ConfigError> {
-    let data = &experiment.data;
-    if let Some(schema) = &data.schema {
-        schema.check()?;
-        if data.columns.is_some() {
-            let problem = "data.schema names the columns too: leave one of the two keys out";
-            return Err(ConfigError::at("data.columns", problem));
-        }
-    }
-    Ok(Options {
-        header: data.header,
-        target: data.target.clone(),
-        columns: data.columns.clone().map(|features| Columns { features, targets: Vec::new() }),
-        schema: data.schema.clone(),
-        by_position: false,
-        identifier: None,
-        class_names: data.classes.clone(),
-        number_classes: false,
-        task: experiment.model.task()?,
-        classes: experiment.model.outputs,
-        inputs: experiment.model.inputs,
-        bare: false,
-        labels_file: data.labels.as_ref().map(|labels| experiment.folder.join(labels)),
-    })
 }

@@ -7,7 +7,7 @@ const SOURCES: [&str; 12] = [
     include_str!("../../../src/learn/model.rs"),
     include_str!("../../../src/learn/optimizer_config.rs"),
     include_str!("../../../src/learn/schedule.rs"),
-    include_str!("../../../src/run/single.rs"),
+    include_str!("../../../src/run/node_file.rs"),
     include_str!("../../../src/net/relay/file.rs"),
     include_str!("../../../src/mixing/file/mod.rs"),
     include_str!("../../../src/mixing/file/toml.rs"),
