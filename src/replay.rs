@@ -10,7 +10,7 @@ use crate::{
     config::ConfigError,
     drive::{Change, Elapsed, NoopObserver, Observer, RunError},
     experiment::Selection,
-    gossip::{Lie, LinkTraffic, Node, OwnModel, Rejoin, RoundDone, tree::Readers},
+    gossip::{Lie, LinkTraffic, Node, OwnModel, Rejoin, RoundDone, Traffic, tree::Readers},
     inputs,
     links::Conditions,
     mixing::Topology,
@@ -133,6 +133,8 @@ fn run_with(
     let mut members: Vec<NodeId> = (0..whole.design.topology.nodes()).map(NodeId::from).collect();
     let mut nodes = start(whole, &whole.design, &members, lies, None)?;
     let (mut now, mut around) = (Time(0), conditions.clone());
+    // The bytes that each node had sent when it was last a member.
+    let mut sent: BTreeMap<NodeId, Traffic> = BTreeMap::new();
     for (index, next) in history.iter().map(Some).chain([None]).enumerate() {
         let mut paused = Vec::new();
         if next.is_none_or(|change| !change.models.is_empty()) {
@@ -152,10 +154,11 @@ fn run_with(
         }
         let Some(change) = next else { break };
         let paused: BTreeMap<NodeId, Paused> = members.iter().copied().zip(paused).collect();
+        sent.extend(paused.iter().map(|(node, state)| (*node, state.snapshot.traffic)));
         let design = whole.design.restricted(&change.members, &change.cut);
         let design = design.map_err(RunError::Setup)?;
         members.clone_from(&change.members);
-        nodes = start(whole, &design, &members, lies, Some((change, paused)))?;
+        nodes = start(whole, &design, &members, lies, Some((change, paused, &sent)))?;
         around = conditions.restricted(&members);
     }
     Err(RunError::Stuck("the last part of the run has no end".into()))
@@ -194,13 +197,14 @@ fn start(
     design: &Design,
     members: &[NodeId],
     lies: &BTreeMap<NodeId, Lie>,
-    change: Option<(&Change, BTreeMap<NodeId, Paused>)>,
+    change: Option<(&Change, BTreeMap<NodeId, Paused>, &BTreeMap<NodeId, Traffic>)>,
 ) -> Result<Vec<Running>, RunError> {
     let mut paused = BTreeMap::new();
-    let mut round = None;
-    if let Some((change, states)) = change
+    let (mut round, mut before) = (None, None);
+    if let Some((change, states, sent)) = change
         && !change.models.is_empty()
     {
+        before = Some(sent);
         round = Some((change.round, change.models.len()));
         for (node, state) in states {
             if change.models.contains(&node) {
@@ -224,7 +228,8 @@ fn start(
                 Node::rejoin(config, Rejoin { rounds, own, models, merged, traffic })
             }
             (Some((rounds, models)), None) => {
-                Node::rejoin(config, Rejoin { rounds, models, ..Rejoin::default() })
+                let traffic = before.and_then(|sent| sent.get(&node)).copied().unwrap_or_default();
+                Node::rejoin(config, Rejoin { rounds, models, traffic, ..Rejoin::default() })
             }
         };
         (core, learner)

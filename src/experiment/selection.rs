@@ -1,6 +1,6 @@
 //! An experiment as a command line names it: a file, settings, and short forms of some settings.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Experiment;
 use crate::config::ConfigError;
@@ -55,10 +55,15 @@ impl Selection {
     /// Arguments that are short for settings: the argument, the key, the value as TOML.
     fn flags(&self) -> [(&'static str, &'static str, Option<String>); 4] {
         let word = |text: &str| toml::Value::from(text).to_string();
-        let spec = self.topology.as_deref().map(word);
         // Relative to the working directory, not to the experiment's file.
-        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        let init = self.init.as_ref().map(|path| word(&absolute(path).display().to_string()));
+        let absolute = |path: &Path| {
+            word(&std::path::absolute(path).unwrap_or_else(|_| path.into()).display().to_string())
+        };
+        let spec = self.topology.as_deref().map(|spec| match Path::new(spec) {
+            path if path.is_file() || is_file_name(spec) => absolute(path),
+            _ => word(spec),
+        });
+        let init = self.init.as_deref().map(absolute);
         [
             ("--topology", "topology.file", spec),
             ("--rounds", "run.rounds", self.rounds.map(|rounds| rounds.to_string())),
@@ -100,9 +105,26 @@ impl Selection {
     }
 }
 
+/// Whether a topology is a file's name, not a family with its sizes, such as `ring:8`.
+fn is_file_name(spec: &str) -> bool {
+    let ends = [".toml", ".csv", ".dot", ".gv", ".graphml"];
+    spec.contains('/') || ends.iter().any(|end| spec.ends_with(end))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_topology_is_a_file_of_the_working_directory() {
+        let value = |spec: &str| {
+            let selection = Selection { topology: Some(spec.into()), ..Selection::default() };
+            selection.flags()[0].2.clone().unwrap()
+        };
+        assert_eq!(value("ring:4"), "\"ring:4\"");
+        let here = std::env::current_dir().unwrap().join("t.toml");
+        assert_eq!(value("t.toml"), format!("\"{}\"", here.display()));
+    }
 
     #[test]
     fn a_setting_replaces_those_of_its_key() {

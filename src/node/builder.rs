@@ -312,6 +312,7 @@ impl NodeBuilder {
         let mut checkpoints = checkpoints.transpose()?;
         if let Some(directory) = &directory {
             // Not before the files of another run are recognised.
+            read.check_same(directory.path()).map_err(|error| error.with_place("node.data"))?;
             write_design(&design, &read, directory).map_err(&blame)?;
         }
         let complete = directory

@@ -13,7 +13,10 @@ use super::{RunDirectory, Whole, division::Origin};
 use crate::{
     config::ConfigError,
     data::{self, Dataset, Target},
-    digest, inputs,
+    digest,
+    experiment::Experiment,
+    inputs,
+    learn::Init,
 };
 
 const FILE: &str = "data.json";
@@ -66,8 +69,10 @@ enum HeldOut {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Usage {
-    /// It has not read them.
+    /// There is no record of what it has read.
     Unknown,
+    /// They are not among those that it has read.
+    NotRead,
     /// It has trained on all of them.
     Trained,
     /// It has held out all of them.
@@ -132,6 +137,37 @@ impl DataRecord {
         }
     }
 
+    /// Checks that a run which resumes in this folder has the rows that it began with.
+    ///
+    /// # Errors
+    /// The first source that differs.
+    pub fn check_same(&self, folder: &Path) -> Result<(), ConfigError> {
+        let begun = DataRecord::beside(&folder.join(FILE))?;
+        if begun.sources.is_empty() {
+            return Ok(());
+        }
+        let is_same = |at: usize| {
+            let of = |one: &SourceRecord| (one.digest.clone(), one.held_out);
+            self.sources.get(at).map(of) == begun.sources.get(at).map(of)
+        };
+        let most = self.sources.len().max(begun.sources.len());
+        let Some(at) = (0..most).find(|&at| !is_same(at)) else { return Ok(()) };
+        let say = |one: Option<&SourceRecord>| match one {
+            Some(one) => format!("{} rows with SHA-256 {}", one.rows, &one.digest[..12]),
+            None => "none".into(),
+        };
+        let (now, then) = (self.sources.get(at), begun.sources.get(at));
+        let name = now.or(then).map(|one| one.source.clone()).unwrap_or_default();
+        let problem = format!(
+            "the run in {} began with other rows: {}, and now there are {}. A run resumes with \
+             the rows that it began with; to train on these, begin anew in another folder",
+            folder.display(),
+            say(then),
+            say(now)
+        );
+        Err(ConfigError::new("data", format!("\"{name}\""), problem))
+    }
+
     /// What the run has done with these rows, whose features are not scaled.
     ///
     /// # Errors
@@ -141,16 +177,51 @@ impl DataRecord {
             return Ok(Usage::Unknown);
         }
         let digest = digest_of(data);
-        let Some(source) = self.sources.iter().find(|source| source.digest == digest) else {
-            return Ok(self.shared(data));
-        };
-        match source.held_out {
-            HeldOut::All => Ok(Usage::HeldOut),
-            HeldOut::Drawn { test_share, seed } => {
-                let (_, test) = data::split_test(data, test_share, seed)?;
-                Ok(if test.is_empty() { Usage::Trained } else { Usage::Split(test) })
-            }
+        // Those that no run has trained on: this one, and those before whose model it began with.
+        let mut held_out: Option<Vec<usize>> = None;
+        for source in self.sources.iter().filter(|source| source.digest == digest) {
+            let test = match source.held_out {
+                HeldOut::All => (0..data.rows()).collect(),
+                HeldOut::Drawn { test_share, seed } => data::split_test(data, test_share, seed)?.1,
+            };
+            held_out = Some(match held_out {
+                Some(rows) => rows.into_iter().filter(|row| test.contains(row)).collect(),
+                None => test,
+            });
         }
+        Ok(match held_out {
+            None => self.shared(data),
+            Some(rows) if rows.is_empty() => Usage::Trained,
+            Some(rows) if rows.len() == data.rows() => Usage::HeldOut,
+            Some(rows) => Usage::Split(rows),
+        })
+    }
+
+    /// Adds the rows that the initial model of this experiment was trained on, if it has a record.
+    #[must_use]
+    pub(super) fn with_initial(mut self, experiment: &Experiment) -> DataRecord {
+        self.sources.extend(DataRecord::of_initial(experiment).sources);
+        self
+    }
+
+    fn of_initial(experiment: &Experiment) -> DataRecord {
+        match experiment.own_init() {
+            Some(Init::File(name)) => {
+                DataRecord::beside(&experiment.folder.join(name)).unwrap_or_default()
+            }
+            _ => DataRecord::default(),
+        }
+    }
+
+    /// A warning if the initial model was trained on rows that this run tests on.
+    pub(super) fn tested_before(experiment: &Experiment, tests: &Dataset) -> Option<String> {
+        let record = DataRecord::of_initial(experiment);
+        let Usage::Shared { trained, exact } = record.shared(tests) else { return None };
+        let (about, rows) = (if exact { "" } else { "about " }, tests.rows());
+        Some(format!(
+            "the model of model.init was trained on {about}{trained} of the {rows} rows that this \
+             run tests on: its test figures are too good"
+        ))
     }
 
     /// How many of these rows are rows that the run has trained on, in another file.
@@ -164,7 +235,7 @@ impl DataRecord {
             equal += usize::from(trained);
         }
         if equal == 0 {
-            return Usage::Unknown;
+            return Usage::NotRead;
         }
         let exact = compared == data.rows();
         let trained = if exact { equal } else { (data.rows() * equal).div_ceil(compared) };
@@ -284,6 +355,7 @@ impl From<&Whole> for DataRecord {
             }
             Origin::Each(record) => record.clone(),
         }
+        .with_initial(experiment)
     }
 }
 
@@ -307,7 +379,7 @@ mod tests {
         assert!(matches!(usage(&rows(0..100)), Usage::Split(test) if test.len() == 20));
         let shared = |trained| Usage::Shared { trained, exact: true };
         assert_eq!(usage(&rows(0..101)), shared(80));
-        assert_eq!(usage(&rows(100..200)), Usage::Unknown);
+        assert_eq!(usage(&rows(100..200)), Usage::NotRead);
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<DataRecord>(&text).unwrap(), record);
         assert!(
@@ -317,7 +389,7 @@ mod tests {
         // A cell without a value is another row than one with the number in its place.
         let mut gap = rows(0..101);
         gap.gaps = vec![data::Gaps { feature: 1, rows: (0..101).collect() }];
-        assert_eq!(usage(&gap), Usage::Unknown);
+        assert_eq!(usage(&gap), Usage::NotRead);
     }
 
     #[test]

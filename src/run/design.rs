@@ -62,6 +62,8 @@ pub struct Design {
     pub agreed: Vec<(String, String)>,
     /// What the readers of the rows have assumed or noticed and a user should know.
     pub remarks: Vec<String>,
+    /// The names of the predicted columns, if the rows have names.
+    pub(crate) targets: Vec<String>,
 }
 
 impl std::fmt::Debug for Design {
@@ -95,7 +97,7 @@ impl Design {
         experiment.model.inputs = Some(inputs);
         experiment.model.outputs = Some(outputs);
         experiment.data.weighting.get_or_insert(Weighting::Nodes);
-        if let Some(scale) = warm_start::scale_of_init(&experiment) {
+        if let Some(scale) = warm_start::scale_of_init(&experiment)? {
             experiment.data.scale = Some(scale);
         }
         if let Some(scale) = warm_start::target_scale_of_init(&experiment, outputs) {
@@ -270,6 +272,7 @@ impl Design {
             initial_from,
             agreed: Vec::new(),
             remarks: Vec::new(),
+            targets: Vec::new(),
         })
     }
 
@@ -334,17 +337,16 @@ impl Design {
         self.initial.len()
     }
 
-    /// The names of the classes or of the predicted numbers, as far as the experiment gives them.
+    /// The names of the classes, as far as the experiment gives them, or of the predicted numbers,
+    /// as far as the rows do.
     pub(crate) fn output_names(&self) -> Vec<String> {
         let data = &self.experiment.data;
         if let Some(classes) = &data.classes {
             return classes.clone();
         }
-        let targets = data.target.as_deref().unwrap_or_default();
-        let names: Vec<String> = targets.split(',').map(|name| name.trim().to_string()).collect();
         let are_values = self.table_model().is_ok_and(|model| model.task() == Task::Regression);
-        if are_values && names.len() == self.outputs && !targets.is_empty() {
-            names
+        if are_values && self.targets.len() == self.outputs {
+            self.targets.clone()
         } else {
             Vec::new()
         }

@@ -7,7 +7,7 @@ use super::{
     DataRecord,
     record::Score,
     rows::{join, options},
-    shard::{Shared, evaluate},
+    shard::{Shared, class_counts, evaluate},
 };
 use crate::{
     config::ConfigError,
@@ -109,7 +109,33 @@ impl Division {
             experiment.data.classes = Some(division.classes.clone());
         }
         division.remarks.extend(data::similar_classes(&division.classes));
+        if experiment.model.outputs.is_none() {
+            division.remarks.extend(division.without_class_0());
+        }
         Ok(division)
+    }
+
+    /// A remark if the labels of all nodes are numbers from 1 on.
+    fn without_class_0(&self) -> Option<String> {
+        let mut counts = vec![0; self.outputs];
+        for rows in self.shards.iter().chain(self.tests.all()) {
+            for (sum, rows) in counts.iter_mut().zip(class_counts(rows.raw())) {
+                *sum += rows;
+            }
+        }
+        let most = counts.len().saturating_sub(1);
+        let is_numbered = !self.classes.is_empty() && !data::are_named(&self.classes);
+        let is_without = is_numbered && counts.first() == Some(&0) && counts.get(1) > Some(&0);
+        let list = match most {
+            1..=3 => (1..=most).map(|class| format!("\"{class}\"")).collect::<Vec<_>>().join(", "),
+            _ => format!("\"1\", ..., \"{most}\""),
+        };
+        is_without.then(|| {
+            format!(
+                "the labels are 1 to {most}, so the model has a class 0 without rows; data.classes \
+                 = [{list}] makes the labels names"
+            )
+        })
     }
 
     fn new(shards: Vec<Dataset>, tests: TestRows, origin: Origin) -> Division {

@@ -71,3 +71,8 @@ pub(super) fn join(parts: &[&Dataset]) -> Dataset {
         remarks: Vec::new(),
     }
 }
+
+/// The names of the columns that are predicted; empty if the rows have none.
+pub(super) fn target_names(rows: &Dataset) -> Vec<String> {
+    rows.columns.as_ref().map(|columns| columns.targets.clone()).unwrap_or_default()
+}

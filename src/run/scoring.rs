@@ -69,8 +69,11 @@ pub enum Scored {
     TrainedOn,
     /// Trained on some.
     PartlyTrainedOn,
-    /// There is no record of it, or the run has not read them.
+    /// Not among the rows that the record of the run lists. In a deployment each node's record
+    /// lists its own rows.
     NotRead,
+    /// There is no record of the rows that the run has read.
+    Unknown,
 }
 
 /// The rows to score.
@@ -144,7 +147,14 @@ impl Usage {
                 "trained on".into(),
                 Some("the model was trained on these rows".into()),
             ),
-            Usage::Unknown => (Scored::NotRead, "not read by the run".into(), None),
+            Usage::NotRead => {
+                (Scored::NotRead, "not among the rows that data.json lists".into(), None)
+            }
+            Usage::Unknown => {
+                let warning = "the model may have been trained on these rows (no data.json is \
+                               beside it)";
+                (Scored::Unknown, "trained on or not: no record".into(), Some(warning.into()))
+            }
         };
         let warning = warning.map(|warning| warning + ": it may do worse on others");
         Ok(Scoring { data, scored, words, warning })

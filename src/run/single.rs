@@ -10,7 +10,7 @@ use super::{
     design::{Design, weighting_of_files},
     node_file::NodeFile,
     record::Score,
-    rows::options,
+    rows::{options, target_names},
     shard::{ShardLearner, Shared, class_counts, evaluate},
     warm_start,
     whole::gradients_take,
@@ -241,7 +241,11 @@ impl Single {
         remarks.extend(new.cloned());
         let named = design.experiment.data.classes.as_deref();
         remarks.extend(named.and_then(data::similar_classes));
-        let design = Arc::new(Design { agreed, remarks, ..design });
+        let targets = target_names(&train);
+        let tested = test.as_ref();
+        remarks.extend(tested.and_then(|test| DataRecord::tested_before(&design.experiment, test)));
+        let read = read.with_initial(&design.experiment);
+        let design = Arc::new(Design { agreed, remarks, targets, ..design });
         let rows = std::iter::once(&train).chain(&test);
         let model = design.table_model()?;
         Needs::alone(&design, node, rows).check(&design, "this node", "")?;

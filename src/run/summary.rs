@@ -274,8 +274,6 @@ pub struct TotalBytes {
 pub struct Participation {
     /// Rounds done.
     pub rounds: u64,
-    /// Rounds missed.
-    pub missed: Vec<u64>,
     /// How often its program was started again.
     #[serde(default, skip_serializing_if = "is_none")]
     pub restarts: u64,
@@ -301,7 +299,8 @@ pub struct Participation {
     /// Bytes that dense gossip would have sent.
     #[serde(default)]
     pub bytes_dense: u64,
-    /// The bytes to each neighbour, in node order; empty if a node has more than 64 neighbours.
+    /// The bytes to each neighbour, in node order; empty if a node has more than 64 neighbours, or
+    /// if the members of the run changed: links are counted from the last change on.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub links: IndexMap<String, LinkBytes>,
     /// SHA-256 of its model.
@@ -495,6 +494,9 @@ impl Summary {
     /// that are none at the end are listed.
     fn add_history(&mut self, topology: &Topology, history: &[drive::Change]) {
         self.history = Change::all(topology, history);
+        if !history.is_empty() {
+            self.participation.values_mut().for_each(|part| part.links.clear());
+        }
         let all: Vec<NodeId> = (0..topology.nodes()).map(NodeId::from).collect();
         for &node in &all {
             let (mut missed, mut from, mut member) = (0, 0, true);
@@ -530,9 +532,7 @@ impl Summary {
 
     /// The nodes that took part in fewer rounds than these, with their rounds.
     pub fn short_of(&self, rounds: u64) -> Vec<(&str, u64)> {
-        let parts = self.participation.iter().map(|(name, part)| {
-            (name.as_str(), part.rounds.saturating_sub(part.missed.len() as u64))
-        });
+        let parts = self.participation.iter().map(|(name, part)| (name.as_str(), part.rounds));
         let away = self.away.iter().map(|(name, rounds)| (name.as_str(), *rounds));
         parts.chain(away).filter(|(_, part)| *part < rounds).collect()
     }
@@ -629,7 +629,6 @@ impl Participation {
         };
         Participation {
             rounds: closing.rounds,
-            missed: closing.missed.clone(),
             restarts: closing.restarts,
             rows: closing.rows,
             classes: closing.classes.clone(),

@@ -70,14 +70,26 @@ pub(super) fn check(experiment: &Experiment, rows: &Dataset) -> Result<(), Confi
     Ok(())
 }
 
-/// The feature scale that the model of `model.init` was trained with, if the experiment
-/// standardises and gives no scale: the model fits no other.
-pub(super) fn scale_of_init(experiment: &Experiment) -> Option<Scale> {
-    let Some(Init::File(name)) = &experiment.model.init else { return None };
-    if !experiment.data.standardize || experiment.data.scale.is_some() {
-        return None;
+/// The feature scale that the model of `model.init` was trained with, if the experiment gives none:
+/// the model fits no other.
+///
+/// # Errors
+/// If the model was trained on features that were not scaled, and these would be.
+pub(super) fn scale_of_init(experiment: &Experiment) -> Result<Option<Scale>, ConfigError> {
+    if experiment.data.scale.is_some() {
+        return Ok(None);
     }
-    read_scale(&experiment.folder.join(name))
+    let Some(Init::File(name)) = &experiment.model.init else { return Ok(None) };
+    let scale = read_scale(&experiment.folder.join(name));
+    let is_ours = saved(experiment, experiment.model.init.as_ref()).is_some();
+    if scale.is_none() && experiment.data.standardize && is_ours {
+        let problem = format!(
+            "the model of model.init = \"{name}\" was trained on features that were not scaled: \
+             expected false"
+        );
+        return Err(ConfigError::new("data.standardize", true, problem));
+    }
+    Ok(scale)
 }
 
 /// The scale of the predicted numbers that the model of `model.init` was trained with, if the

@@ -3,10 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Agreed, RowConstants,
+    Agreed, DataRecord, RowConstants,
     design::{self, Design},
     division::{Division, Origin, TestRows, check_order, name_by_sources},
     record::Score,
+    rows,
     shard::{ShardLearner, Shared, class_counts, evaluate},
     warm_start,
 };
@@ -86,6 +87,11 @@ impl Whole {
         warm_start::check(&experiment, shards[0].raw())?;
         let mut design = Design::new(experiment, Arc::new(topology), inputs, outputs)?;
         design.remarks = remarks;
+        design.targets = rows::target_names(shards[0].raw());
+        let tested = tests.all().into_iter();
+        let before =
+            tested.filter_map(|rows| DataRecord::tested_before(&design.experiment, rows.raw()));
+        design.remarks.extend(before.take(1));
         let run = &design.experiment.run;
         let keep = |shard| Shared::training(shard, run);
         let shards = shards.into_iter().map(keep).collect::<Result<Vec<_>, _>>()?;

@@ -245,6 +245,14 @@ fn rows_that_were_held_out_are_told_from_others() {
         .stdout(contains("of which 160 equal rows that were trained on"))
         .stderr(contains("warning: 160 of these 200 rows have the features of rows that"));
     assert_eq!(edited(lines().map(|line| format!("1{line}")).collect()).1, "not-read");
+    // A model that was given away alone has no record.
+    fs::copy(path.join("run/model-mean.safetensors"), path.join("alone.safetensors")).unwrap();
+    fs::create_dir(path.join("away")).unwrap();
+    fs::rename(path.join("alone.safetensors"), path.join("away/alone.safetensors")).unwrap();
+    evaluate(&["away/alone.safetensors", "rows.csv"])
+        .success()
+        .stdout(contains("trained on or not: no record"))
+        .stderr(contains("may have been trained on these rows"));
     // A record that cannot be used is not ignored.
     fs::write(path.join("run/data.json"), "[{}]").unwrap();
     evaluate(&["run/model-mean.safetensors", "rows.csv"])
@@ -345,4 +353,107 @@ fn rows_are_read_from_standard_input_and_from_the_files_of_a_folder() {
         serde_json::from_slice::<Value>(&summary).unwrap()["digest"].clone()
     };
     assert_eq!(digest("one", "rows.csv"), digest("two", "parts"));
+}
+
+#[test]
+fn a_run_that_begins_with_a_model_keeps_its_scale_and_the_record_of_its_rows() {
+    let folder = folder();
+    let path = folder.path();
+    // Far from 0: a model of scaled features knows nothing of these as they are.
+    let row = |i: usize| format!("{},{},{}\n", 500 + i, 3 * (i % 2), i % 2);
+    let text = "x,y,class\n".to_string() + &(0..200).map(row).collect::<String>();
+    fs::write(path.join("rows.csv"), text).unwrap();
+    let simulate = |out: &str, arguments: &[&str]| {
+        let mut command = gradvine();
+        command
+            .current_dir(path)
+            .args(["simulate", "--topology", "ring:3", "--set", "data.source=rows.csv"])
+            .args(["--set", "model.kind=softmax", "-q", "--out", out])
+            .args(arguments);
+        command.assert()
+    };
+    let loss = |out: &str| {
+        let text = fs::read_to_string(path.join(out).join("summary.json")).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()["final"]["train_loss"].as_f64().unwrap()
+    };
+    let scaled = ["--set", "data.standardize=true"];
+    let still = ["--rounds", "1", "--set", "optimizer.step=0"];
+    simulate("scaled", &[&scaled[..], &["--rounds", "100"]].concat()).success();
+    let init = ["--init", "scaled/model-mean.safetensors"];
+    simulate("next", &[&init[..], &still, &["--set", "data.standardize=false"]].concat()).success();
+    close(&loss("next").into(), loss("scaled"), "the loss of the same model");
+    simulate("raw", &["--rounds", "2", "--set", "data.standardize=false"]).success();
+    let init_raw = ["--init", "raw/model-mean.safetensors"];
+    simulate("wrong", &[&init_raw[..], &still, &scaled].concat())
+        .code(2)
+        .stderr(contains("was trained on features that were not scaled"));
+
+    // Other rows are drawn for tests, of which the first run has trained on some.
+    simulate("other", &[&init[..], &still, &["--seed", "2"]].concat()).success();
+    let text = fs::read_to_string(path.join("other/summary.json")).unwrap();
+    assert!(text.contains("of the 40 rows that this run tests on"), "{text}");
+    let output = gradvine()
+        .current_dir(path)
+        .args(["evaluate", "other", "rows.csv", "--json"])
+        .assert()
+        .success();
+    let score: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    // Held out by both runs, with chance 1 / 5 each.
+    let rows = score["rows"].as_u64().unwrap();
+    assert!((1..20).contains(&rows), "{score}");
+}
+
+#[test]
+fn bytes_of_nodes_that_were_away_are_counted() {
+    let folder = folder();
+    let text = "x,y,class\n".to_string()
+        + &(0..100).map(|i| format!("{},{},{}\n", i % 7, i % 5, i % 2)).collect::<String>();
+    fs::write(folder.path().join("rows.csv"), text).unwrap();
+    gradvine()
+        .current_dir(folder.path())
+        .args(["simulate", "--topology", "complete:5", "--set", "data.source=rows.csv"])
+        .args(["--set", "model.kind=softmax", "--rounds", "20", "-q", "--out", "run"])
+        .args(["--set", "absence.policy=continue", "--set"])
+        .arg(
+            "network.absent=[{nodes=[\"1\"],from=5,until=10},\
+             {nodes=[\"3\",\"4\"],from=12,until=13}]",
+        )
+        .assert()
+        .success();
+    let text = fs::read_to_string(folder.path().join("run/summary.json")).unwrap();
+    let summary: Value = serde_json::from_str(&text).unwrap();
+    let sent = |node: &str| summary["participation"][node]["bytes_payload"].as_u64().unwrap();
+    // Frames, by hand: a frame to each other member in each round. All are members in 14 rounds,
+    // 1 is away in 5, 3 and 4 in 1.
+    let frames = [14 * 4 + 5 * 3 + 2, 14 * 4 + 2, 14 * 4 + 5 * 3 + 2, 14 * 4 + 15, 14 * 4 + 15];
+    let frame = sent("0") / frames[0];
+    for (node, frames) in frames.into_iter().enumerate() {
+        assert_eq!(sent(&node.to_string()), frame * frames, "node {node}");
+    }
+    let rounds = |node: &str| summary["participation"][node]["rounds"].as_u64().unwrap();
+    assert_eq!(["0", "1", "2", "3", "4"].map(rounds), [20, 15, 20, 19, 19]);
+}
+
+#[test]
+fn predicted_numbers_have_the_name_of_their_column_however_it_was_chosen() {
+    let folder = folder();
+    let text = "x,y,t\n".to_string()
+        + &(0..60).map(|i| format!("{},{},{}\n", i % 7, i % 5, i % 11)).collect::<String>();
+    fs::write(folder.path().join("rows.csv"), text).unwrap();
+    for target in [&[][..], &["--set", "data.target=-1"], &["--set", "data.target=t"]] {
+        let out = tempfile::tempdir_in(folder.path()).unwrap();
+        let out = out.path().join("run");
+        gradvine()
+            .current_dir(folder.path())
+            .args(["simulate", "--topology", "ring:3", "--set", "data.source=rows.csv"])
+            .args(["--set", "model.kind=least-squares", "--set", "optimizer.step=0.001"])
+            .args(["--set", "data.split=iid", "--rounds", "3", "-q", "--out"])
+            .arg(&out)
+            .args(target)
+            .assert()
+            .success();
+        let text = fs::read_to_string(out.join("summary.json")).unwrap();
+        let summary: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(summary["final"]["test"]["outputs"][0]["output"], "t", "{target:?}: {summary}");
+    }
 }

@@ -139,13 +139,7 @@ fn json_of_a_run_is_its_summary() {
             Some(3 * 4 * 4 * summary["parameters"].as_u64().unwrap())
         );
         for node in ["0", "1", "2"] {
-            assert_eq!(
-                (
-                    &summary["participation"][node]["rounds"],
-                    &summary["participation"][node]["missed"]
-                ),
-                (&3.into(), &Value::Array(vec![]))
-            );
+            assert_eq!(summary["participation"][node]["rounds"], 3);
         }
         for metric in command::metrics(Path::new(out)) {
             has(

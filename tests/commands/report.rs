@@ -207,7 +207,7 @@ fn runs_that_ended_badly_are_marked() {
     all.push(failing("broken", &|summary| {
         summary["failure"] = json!("the link to node <2> broke in round 9")
     }));
-    all.push(failing("short", &|summary| summary["participation"]["2"]["missed"] = json!([3, 4])));
+    all.push(failing("short", &|summary| summary["participation"]["2"]["rounds"] = json!(1)));
     // A diverged baseline is no number in JSON.
     all.push(failing("null", &|summary| summary["pooled"] = json!({ "train_loss": null })));
     let html = page(&all, &[]);

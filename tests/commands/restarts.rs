@@ -429,10 +429,18 @@ fn an_interrupted_run_in_one_process_goes_on() {
     let folder = folder();
     let out = folder.path().join("run");
     let sets = ["--rounds", "2000", "--set", "run.evaluate_every=20", "--no-baseline", "--quiet"];
-    let select = ["--topology", "ring:3", "--set", "rule.kind=dcd"];
+    let source = folder.path().join("rows.csv");
+    let row = |i: usize| format!("{},{},{}\n", (i * 7) % 31, (i * 11) % 29, i % 2);
+    let write = |of: &mut dyn Iterator<Item = usize>| {
+        fs::write(&source, "x,y,class\n".to_string() + &of.map(row).collect::<String>()).unwrap();
+    };
+    write(&mut (0..120));
+    let of_source = format!("data.source={}", source.display());
+    let select = ["--topology", "ring:3", "--set", "rule.kind=dcd", "--set", &of_source, "--set"];
+    let select = select.iter().chain(&["model.kind=softmax"]).copied().collect::<Vec<_>>();
     let train = |out: &Path| {
         let mut command = program();
-        command.arg("train").args(select).args(sets).arg("--out").arg(out);
+        command.arg("train").args(&select).args(sets).arg("--out").arg(out);
         command
     };
     let whole = folder.path().join("whole");
@@ -441,6 +449,12 @@ fn an_interrupted_run_in_one_process_goes_on() {
     until_running(&out);
     running.signal("INT");
     assert_eq!(running.end().0, Some(130), "{}", running.errors());
+    // The same rows in another order: others would be held out.
+    write(&mut (0..120).rev());
+    let refused = gradvine().args(["train", "--quiet", "--resume"]).arg(&out).assert().code(2);
+    let errors = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+    assert!(errors.contains("began with other rows: 120 rows with SHA-256"), "{errors}");
+    write(&mut (0..120));
     let mut resumed = program();
     resumed.args(["train", "--no-baseline", "--quiet", "--resume"]).arg(&out);
     let mut running = Running::start(&mut resumed, folder.path(), "second");

@@ -7,7 +7,7 @@ use gradvine::{
     config::ConfigError,
     experiment::{self, Experiment},
     memory,
-    run::{EndError, RunDirectory, Whole},
+    run::{DataRecord, EndError, RunDirectory, Whole},
 };
 use gradvine_processes as processes;
 use gradvine_report::command_line;
@@ -124,7 +124,9 @@ impl RunArgs {
         let design = &whole.design;
         let path = RunDirectory::place(design, self.out.as_deref())?;
         if self.resumes {
-            return Ok(RunDirectory::go_on(&path)?);
+            let directory = RunDirectory::go_on(&path)?;
+            DataRecord::from(whole).check_same(&path)?;
+            return Ok(directory);
         }
         RunDirectory::begin(whole, &path, &warnings()).map_err(|error| match error {
             EndError::Setup(error) if self.out.is_some() => error.with_place("--out").into(),

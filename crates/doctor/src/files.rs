@@ -107,7 +107,11 @@ pub fn examine(path: &Path, report: &mut Report) -> Option<Examined> {
     if RunDirectory::can_go_on(&file.out) {
         let text = format!("{} holds a run: if it is this one, it goes on", file.out.display());
         note(match &single {
-            Some(single) => match check_checkpoints(&file.out, &single.design, place.node) {
+            Some(single) => match single
+                .read
+                .check_same(&file.out)
+                .and_then(|()| check_checkpoints(&file.out, &single.design, place.node))
+            {
                 Ok(()) => Finding::ok("out", text),
                 Err(error) => Finding::wrong("out", &error),
             },

@@ -83,6 +83,10 @@ impl Choice {
         let best = &self.order[0].0;
         let rows = match self.rows {
             None => "the data was not measured, so rows count as different between nodes".into(),
+            Some((zeta, 0.0)) => format!(
+                "batches have no noise (zeta is {zeta:.3}, sigma 0), so what the nodes disagree on \
+                 decides"
+            ),
             Some((zeta, sigma)) if zeta > sigma => {
                 format!("rows differ between nodes (zeta is {:.2} sigma)", zeta / sigma)
             }
@@ -112,8 +116,12 @@ impl Choice {
         let _ = writeln!(text, "  {:<13}{}", "because", self.why());
         let least = self.order[0].1;
         for (one, cost) in &self.order[1..] {
-            let _ =
-                writeln!(text, "  {:<13}{}: {:.2} times the cost", "next", name(one), cost / least);
+            let times = match *cost / least {
+                // A round takes no time on links without latency whose rate has no limit.
+                times if times.is_nan() => "the same cost: a round takes no time".to_string(),
+                times => format!("{times:.2} times the cost"),
+            };
+            let _ = writeln!(text, "  {:<13}{}: {times}", "next", name(one));
         }
         text += "\n  Cost is the time of a round times (zeta / p + sigma / sqrt(p)) / (zeta + \
                  sigma), p the\n  disagreement that a round removes. It ranks rules, and does not \

@@ -14,7 +14,7 @@ mod choice;
 mod price;
 mod text;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use gradvine::{
     config::ConfigError,
@@ -226,7 +226,8 @@ fn candidates(
         let links = (one.topology.clone(), one.compressor.clone());
         (one.rule.clone(), one.relaxation.to_bits(), links, one.local_steps)
     };
-    found.dedup_by(|a, b| name(a) == name(b));
+    let mut seen = BTreeSet::new();
+    found.retain(|one| seen.insert(name(one)));
     Ok((found, refused))
 }
 

@@ -195,7 +195,6 @@ impl<'a> Encoder<'a> {
         let (gaps, remarks) = (std::mem::take(&mut self.gaps), std::mem::take(&mut self.remarks));
         let (rows, mut features) = (self.rows, std::mem::take(&mut self.features));
         features.shrink_to_fit();
-        let no_zero = self.without_class_0();
         let target = self.finish_targets(outputs)?;
         let features = Array2::from_shape_vec((rows, inputs), features)
             .expect("every row has as many features");
@@ -211,22 +210,7 @@ impl<'a> Encoder<'a> {
         data.remarks = remarks;
         data.remarks.extend(schema_remarks);
         data.remarks.extend(coarse.into_iter().map(|remark| format!("{name}: {remark}")));
-        data.remarks.extend(no_zero.map(|remark| format!("{name}: {remark}")));
         Ok(data)
-    }
-
-    /// A remark if labels are numbers from 1 on, where all rows of the run are known.
-    fn without_class_0(&self) -> Option<String> {
-        let is_numbered = self.options.number_classes && matches!(self.labels, Labels::Numbers);
-        let least = self.targets.iter().copied().min_by(f64::total_cmp)?;
-        let most = self.targets.iter().copied().max_by(f64::total_cmp)?;
-        let is_class = self.options.task == Task::Classification && self.class_count().is_none();
-        (is_numbered && is_class && least == 1.0).then(|| {
-            format!(
-                "the labels are 1 to {most}, so the model has a class 0 without rows; \
-                 data.classes = [\"1\", ..., \"{most}\"] makes the labels names"
-            )
-        })
     }
 
     /// What a user should know about the categories of the schema.

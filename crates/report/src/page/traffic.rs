@@ -113,7 +113,10 @@ fn participants(run: &Run) -> Table {
             Cell::Name(short(name, LONGEST)),
             figure(part.map(|part| grouped(part.rows))),
             figure(rounds.map(grouped)),
-            figure(part.map(|part| grouped(part.missed.len() as u64))),
+            figure(
+                part.zip(run.summary.as_ref())
+                    .map(|(part, summary)| grouped(summary.rounds.saturating_sub(part.rounds))),
+            ),
             figure(accuracy.map(percent)),
             sent(0),
             sent(1),
