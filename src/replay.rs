@@ -131,7 +131,7 @@ fn run_with(
     }
     check_history(&whole.design, history).map_err(RunError::Setup)?;
     let mut members: Vec<NodeId> = (0..whole.design.topology.nodes()).map(NodeId::from).collect();
-    let mut nodes = start(whole, &whole.design, &members, lies, None)?;
+    let mut nodes = start(whole, &whole.design, &members, lies, None, &BTreeMap::new())?;
     let (mut now, mut around) = (Time(0), conditions.clone());
     // The bytes that each node had sent when it was last a member.
     let mut sent: BTreeMap<NodeId, Traffic> = BTreeMap::new();
@@ -158,7 +158,7 @@ fn run_with(
         let design = whole.design.restricted(&change.members, &change.cut);
         let design = design.map_err(RunError::Setup)?;
         members.clone_from(&change.members);
-        nodes = start(whole, &design, &members, lies, Some((change, paused, &sent)))?;
+        nodes = start(whole, &design, &members, lies, Some((change, paused)), &sent)?;
         around = conditions.restricted(&members);
     }
     Err(RunError::Stuck("the last part of the run has no end".into()))
@@ -197,14 +197,14 @@ fn start(
     design: &Design,
     members: &[NodeId],
     lies: &BTreeMap<NodeId, Lie>,
-    change: Option<(&Change, BTreeMap<NodeId, Paused>, &BTreeMap<NodeId, Traffic>)>,
+    change: Option<(&Change, BTreeMap<NodeId, Paused>)>,
+    sent: &BTreeMap<NodeId, Traffic>,
 ) -> Result<Vec<Running>, RunError> {
     let mut paused = BTreeMap::new();
-    let (mut round, mut before) = (None, None);
-    if let Some((change, states, sent)) = change
+    let mut round = None;
+    if let Some((change, states)) = change
         && !change.models.is_empty()
     {
-        before = Some(sent);
         round = Some((change.round, change.models.len()));
         for (node, state) in states {
             if change.models.contains(&node) {
@@ -228,7 +228,7 @@ fn start(
                 Node::rejoin(config, Rejoin { rounds, own, models, merged, traffic })
             }
             (Some((rounds, models)), None) => {
-                let traffic = before.and_then(|sent| sent.get(&node)).copied().unwrap_or_default();
+                let traffic = sent.get(&node).copied().unwrap_or_default();
                 Node::rejoin(config, Rejoin { rounds, models, traffic, ..Rejoin::default() })
             }
         };

@@ -88,7 +88,7 @@ impl Whole {
         let mut design = Design::new(experiment, Arc::new(topology), inputs, outputs)?;
         design.remarks = remarks;
         design.targets = rows::target_names(shards[0].raw());
-        let tested = tests.all().into_iter();
+        let tested = tests.all();
         let before =
             tested.filter_map(|rows| DataRecord::tested_before(&design.experiment, rows.raw()));
         design.remarks.extend(before.take(1));

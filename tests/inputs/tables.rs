@@ -136,15 +136,24 @@ fn files_of_other_formats_and_encodings_are_named() {
 }
 
 #[test]
-fn labels_from_1_on_are_remarked_where_all_rows_are_known() {
-    let read = |all| {
-        let options = Options { number_classes: all, ..Options::default() };
-        parse("a.csv", b"x,y\n1,1\n2,3\n3,2\n", None, &options).unwrap()
+fn labels_from_1_on_are_remarked_where_no_node_has_a_class_0() {
+    let folder = tempfile::tempdir().unwrap();
+    let remarks = |labels: &[&[usize]]| {
+        let sources = labels.iter().enumerate().map(|(site, labels)| {
+            let path = folder.path().join(format!("{site}.csv"));
+            let row = |row: usize| format!("{row},{}\n", labels[row % labels.len()]);
+            fs::write(&path, "x,y\n".to_string() + &(0..12).map(row).collect::<String>()).unwrap();
+            format!("{path:?}")
+        });
+        let sources = sources.collect::<Vec<_>>().join(", ");
+        let sources = format!("data.sources=[{sources}]");
+        let sets = [&sources, "topology.file=path:2", "model.kind=softmax"].map(String::from);
+        Whole::new(Experiment::default_with(&sets).unwrap()).unwrap().design.remarks.concat()
     };
-    assert_eq!((read(true).outputs(), read(false).remarks), (4, Vec::<String>::new()));
-    let remark = "a.csv: the labels are 1 to 3, so the model has a class 0 without rows; \
-                  data.classes = [\"1\", ..., \"3\"] makes the labels names";
-    assert_eq!(read(true).remarks, [remark]);
+    let remark = "the labels are 1 to 3, so the model has a class 0 without rows; data.classes = \
+                  [\"1\", \"2\", \"3\"] makes the labels names";
+    assert_eq!(remarks(&[&[1, 2], &[3, 2]]), remark);
+    assert_eq!(remarks(&[&[1, 2], &[0, 2]]), "");
 }
 
 #[test]

@@ -560,6 +560,13 @@ fn errors_of_the_other_formats_name_the_line() {
         ),
         (Csv, "a,b,0.3\nb,c,much".into(), &["line 2: weight = \"much\"", "expected a number"]),
         (Csv, "a,b,0.3\nb".into(), &["line 2", "target is missing"]),
+        (
+            Csv,
+            "source,target,Latency\na,b,9".into(),
+            &["line 1, attribute = Latency", "latency_ms"],
+        ),
+        (Dot, "graph { a -- b [bandwidth=9]; }".into(), &["bandwidth", "bandwidth_mbps"]),
+        (GraphMl, graphml("<node id=\"a\"/>"), &["line 4, <node> = a", "given twice"]),
         (Csv, "a,b\nc,d".into(), &["no path joins a and c", "rho = 1"]),
         (Csv, "a,b,-0.3".into(), &["link a - b: weight = -0.3", "above 0"]),
         (Csv, "a,a,0.3".into(), &["line 1, link a - a", "remove the link"]),

@@ -22,7 +22,21 @@ pub(crate) fn targets(
     columns: usize,
     task: Task,
 ) -> Result<Vec<usize>, ConfigError> {
+    let named = |wanted: &&str| header.and_then(|names| names.iter().position(|n| n == wanted));
+    // A name may have a comma itself.
+    let whole = wanted.filter(|wanted| wanted.contains(','));
+    let whole = whole.and_then(|wanted| named(&wanted).map(|at| (wanted, at)));
+    if let Some((wanted, at)) = whole
+        && wanted.split(',').all(|one| named(&one.trim()).is_some())
+    {
+        let problem = format!(
+            "is the name of column {at}, and a list of other columns: rename one of them, or give \
+             positions"
+        );
+        return Err(ConfigError::new("data.target", format!("\"{}\"", excerpt(wanted)), problem));
+    }
     let positions = match wanted {
+        Some(_) if whole.is_some() => whole.into_iter().map(|(_, at)| at).collect(),
         Some(wanted) => wanted
             .split(',')
             .map(|one| position(one.trim(), header, columns, "data.target"))
@@ -155,6 +169,17 @@ mod tests {
 
     fn header(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_string()).collect()
+    }
+
+    #[test]
+    fn a_name_may_have_a_comma() {
+        let find = |names: &[&str], wanted| {
+            targets(Some(wanted), Some(&header(names)), names.len(), Task::Regression)
+        };
+        assert_eq!(find(&["x", "h,w"], "h,w").unwrap(), [1]);
+        assert_eq!(find(&["x", "h", "w"], "h,w").unwrap(), [1, 2]);
+        let error = find(&["x", "h", "w", "h,w"], "h,w").unwrap_err().to_string();
+        assert!(error.contains("the name of column 3, and a list of other columns"), "{error}");
     }
 
     #[test]

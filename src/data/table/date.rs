@@ -32,12 +32,14 @@ pub(crate) fn days(text: &[u8]) -> Option<f64> {
     }
     // A blank between date and time, as spreadsheets write it.
     let joined = text.replacen(' ', "T", 1);
+    // The parser accepts zones up to 25:59; those of the world are from -12:00 to +14:00.
     let moment = OffsetDateTime::parse(&joined, &Iso8601::DATE_TIME_OFFSET)
         .or_else(|_| {
             PrimitiveDateTime::parse(&joined, &Iso8601::DATE_TIME)
                 .map(PrimitiveDateTime::assume_utc)
         })
-        .ok()?;
+        .ok()
+        .filter(|moment| moment.offset().whole_hours().abs() < 24)?;
     Some((moment - epoch).as_seconds_f64() / SECONDS_A_DAY)
 }
 

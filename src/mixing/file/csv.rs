@@ -8,7 +8,7 @@
 
 use ::csv::{ReaderBuilder, StringRecord, Trim, WriterBuilder};
 
-use super::{Collector, Draft, DraftLink, at_line, graph_attributes};
+use super::{Collector, Draft, DraftLink, at_line, check_unit, graph_attributes};
 use crate::{
     mixing::{Topology, TopologyError},
     units::NodeId,
@@ -63,6 +63,9 @@ struct Columns {
 /// Finds our columns; columns of other tools are ignored.
 fn header(record: &StringRecord, line: u32) -> Result<Columns, TopologyError> {
     let mut columns = Columns { count: record.len(), places: [None; COLUMNS.len()] };
+    for name in record {
+        check_unit(name, line)?;
+    }
     for (name, place) in COLUMNS.into_iter().zip(&mut columns.places) {
         let is_it = |field: &str| field.eq_ignore_ascii_case(name);
         *place = record.iter().position(is_it);

@@ -163,7 +163,18 @@ impl State {
                 self.keys.insert(id.clone(), Key { name, domain, default: None });
                 Subject::Key(id)
             }
-            "node" => Subject::Node(self.collector.node(need("id")?)?),
+            "node" => {
+                let id = need("id")?;
+                if self.collector.ids.contains_key(id) {
+                    return Err(TopologyError::Syntax {
+                        line: Some(line),
+                        element: Some("<node>".into()),
+                        value: Some(id.into()),
+                        problem: "this id is given twice: expected each once".into(),
+                    });
+                }
+                Subject::Node(self.collector.node(id)?)
+            }
             "edge" => {
                 let (a, b) = (need("source")?.to_string(), need("target")?.to_string());
                 let (a, b) = (self.end_of(&a, line)?, self.end_of(&b, line)?);

@@ -229,9 +229,10 @@ fn is_graph_of(shape: &Shape, draft: &Draft) -> bool {
 }
 
 impl DraftLink {
-    /// Takes an attribute if it is one of ours; others are ignored.
+    /// Takes an attribute if it is one of ours, in letters of either case; others are ignored.
     fn attribute(&mut self, key: &str, value: &str, line: u32) -> Result<(), TopologyError> {
-        let (key, place) = match key {
+        check_unit(key, line)?;
+        let (key, place) = match key.to_ascii_lowercase().as_str() {
             "weight" => ("weight", &mut self.weight),
             "latency_ms" => ("latency_ms", &mut self.latency_ms),
             "bandwidth_mbps" => ("bandwidth_mbps", &mut self.bandwidth_mbps),
@@ -246,6 +247,22 @@ impl DraftLink {
         })?);
         Ok(())
     }
+}
+
+/// Refuses a latency or a bandwidth in another unit, or without one: it would be ignored.
+fn check_unit(key: &str, line: u32) -> Result<(), TopologyError> {
+    let lower = key.to_ascii_lowercase();
+    for (start, ours) in [("latency", "latency_ms"), ("bandwidth", "bandwidth_mbps")] {
+        if lower.starts_with(start) && lower != ours {
+            return Err(TopologyError::Syntax {
+                line: Some(line),
+                element: Some("attribute".into()),
+                value: Some(key.into()),
+                problem: format!("expected {ours}, in this unit"),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// The error of a part of a line.
