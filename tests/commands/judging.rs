@@ -245,14 +245,6 @@ fn rows_that_were_held_out_are_told_from_others() {
         .stdout(contains("of which 160 equal rows that were trained on"))
         .stderr(contains("warning: 160 of these 200 rows have the features of rows that"));
     assert_eq!(edited(lines().map(|line| format!("1{line}")).collect()).1, "not-read");
-    // A model that was given away alone has no record.
-    fs::copy(path.join("run/model-mean.safetensors"), path.join("alone.safetensors")).unwrap();
-    fs::create_dir(path.join("away")).unwrap();
-    fs::rename(path.join("alone.safetensors"), path.join("away/alone.safetensors")).unwrap();
-    evaluate(&["away/alone.safetensors", "rows.csv"])
-        .success()
-        .stdout(contains("trained on or not: no record"))
-        .stderr(contains("may have been trained on these rows"));
     // A record that cannot be used is not ignored.
     fs::write(path.join("run/data.json"), "[{}]").unwrap();
     evaluate(&["run/model-mean.safetensors", "rows.csv"])
@@ -456,4 +448,19 @@ fn predicted_numbers_have_the_name_of_their_column_however_it_was_chosen() {
         let summary: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(summary["final"]["test"]["outputs"][0]["output"], "t", "{target:?}: {summary}");
     }
+}
+
+#[test]
+fn a_model_that_was_given_away_alone_has_no_record() {
+    let folder = trained(&rows(60), &["--rounds", "2"]);
+    let path = folder.path();
+    fs::create_dir(path.join("away")).unwrap();
+    fs::copy(path.join("run/model-mean.safetensors"), path.join("away/alone.safetensors")).unwrap();
+    gradvine()
+        .current_dir(path)
+        .args(["evaluate", "away/alone.safetensors", "rows.csv"])
+        .assert()
+        .success()
+        .stdout(contains("trained on or not: no record"))
+        .stderr(contains("may have been trained on these rows"));
 }
