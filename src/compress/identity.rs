@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Blocks, Class, Compressor, Malformed, NonFinite, Size, block,
+    Blocks, Class, Compressor, Malformed, NonFinite, Size,
+    quantizers::block,
     registry::{Built, Cheaper, Entry},
 };
 use crate::{

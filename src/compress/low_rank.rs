@@ -28,9 +28,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Class, Compressor, Malformed, NonFinite, Size,
-    block::expect_length,
     kernel::{kernel, range},
     nominal,
+    quantizers::block::expect_length,
     registry::{Built, Entry, within},
 };
 use crate::{

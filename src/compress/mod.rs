@@ -38,45 +38,27 @@
 //! of real arithmetic: they hold up to the rounding of `f32`, and not for numbers so small (under
 //! 1e-38) that `f32` itself loses their digits.
 
-mod bf16;
 mod bits;
-mod block;
-mod cells;
-mod chunked_top_k;
-mod count_sketch;
-mod entries;
-mod f16;
-mod gaps;
-mod hashing;
 mod identity;
-mod indices;
 mod kernel;
 mod low_rank;
-mod min_max;
 mod nominal;
-mod one_bit;
 mod payload;
-mod qsgd;
-mod random_k;
+mod quantizers;
 mod registry;
-mod select;
-mod sign;
-mod sketch;
+mod sketches;
 mod sparse;
-mod ternary;
-mod top_k;
 mod trits;
-mod truncate;
 
 use std::fmt;
 
 use crate::{rng::Stream, vector};
-pub use entries::Entries;
 pub use nominal::nominal_delta;
 pub use payload::{Format, Payload};
 pub(crate) use payload::{encode_codes, encode_entries, encode_indices};
 pub use registry::{Built, COMPRESSORS, Cheaper, Entry, build};
-pub use sketch::{CountSketch, SketchShape};
+pub use sketches::sketch::{CountSketch, SketchShape};
+pub use sparse::entries::Entries;
 
 /// A lossy code for vectors: encodes `len` floats as bytes, and adds decoded bytes to a vector.
 ///

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use super::{
     Blocks, Compressor, Malformed, NonFinite, Size,
     bits::{BLOCK as CODES, Packing},
-    entries::{self, Entries},
-    indices::IndexSet,
+    sparse::{
+        entries::{self, Entries},
+        indices::IndexSet,
+    },
 };
 use crate::{rng::Stream, vector};
 

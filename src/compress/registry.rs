@@ -4,8 +4,10 @@
 use std::{fmt, sync::Arc};
 
 use super::{
-    Compressor, bf16, chunked_top_k, count_sketch, f16, identity, low_rank, min_max, one_bit, qsgd,
-    random_k, sign, ternary, top_k, truncate,
+    Compressor, identity, low_rank,
+    quantizers::{bf16, f16, min_max, one_bit, qsgd, sign, ternary, truncate},
+    sketches::count_sketch,
+    sparse::{chunked_top_k, random_k, top_k},
 };
 use crate::{
     config::{self, ConfigError},

@@ -4,12 +4,12 @@
 //! the [indices](super::indices).
 
 use super::{
-    Malformed, NonFinite, block,
-    identity::check_floats,
     indices::IndexSet,
-    kernel::kernel,
+    kept::{adder, floats},
     select::{self, Cut, magnitude},
-    sparse::{adder, floats},
+};
+use crate::compress::{
+    Malformed, NonFinite, identity::check_floats, kernel::kernel, quantizers::block,
 };
 
 /// Some entries of a vector, ascending by index, each index once. Buffers are kept when it is
@@ -145,13 +145,13 @@ kernel! {
 }
 
 /// The most bytes that `most` entries of a vector of `len` numbers take.
-pub(super) fn limit(len: usize, most: usize) -> usize {
+pub(crate) fn limit(len: usize, most: usize) -> usize {
     let most = most.min(len);
     4 + 4 * most + IndexSet::new(len, most).bytes()
 }
 
 /// Appends the entries.
-pub(super) fn write(len: usize, entries: &Entries, out: &mut Vec<u8>) -> Result<(), NonFinite> {
+pub(crate) fn write(len: usize, entries: &Entries, out: &mut Vec<u8>) -> Result<(), NonFinite> {
     if let Some(wrong) = NonFinite::first_in(&entries.values) {
         return Err(NonFinite { index: entries.indices[wrong.index] as usize, ..wrong });
     }
@@ -173,7 +173,7 @@ fn split(len: usize, bytes: &[u8]) -> Option<(IndexSet, &[u8], &[u8])> {
 }
 
 /// Whether `bytes` are at most `most` entries of a vector of `len` numbers.
-pub(super) fn check(len: usize, most: usize, bytes: &[u8]) -> Result<(), Malformed> {
+pub(crate) fn check(len: usize, most: usize, bytes: &[u8]) -> Result<(), Malformed> {
     let cut_short = || Malformed(format!("{} bytes are no list of entries", bytes.len()));
     let (set, values, indices) = split(len, bytes).ok_or_else(cut_short)?;
     if values.len() / 4 > most {
@@ -185,14 +185,14 @@ pub(super) fn check(len: usize, most: usize, bytes: &[u8]) -> Result<(), Malform
 }
 
 /// Calls `visit` with each entry, ascending.
-pub(super) fn visit(len: usize, bytes: &[u8], visit: &mut dyn FnMut(u32, f32)) {
+pub(crate) fn visit(len: usize, bytes: &[u8], visit: &mut dyn FnMut(u32, f32)) {
     let Some((set, values, indices)) = split(len, bytes) else { return };
     let mut values = floats(values);
     set.visit(indices, |index| visit(index, values.next().unwrap_or(0.0)));
 }
 
 /// `acc += weight * entries`.
-pub(super) fn add_into(bytes: &[u8], weight: f32, acc: &mut [f32]) {
+pub(crate) fn add_into(bytes: &[u8], weight: f32, acc: &mut [f32]) {
     let Some((set, values, indices)) = split(acc.len(), bytes) else { return };
     let mut adder = adder(weight, values, acc);
     set.visit(indices, |index| adder.push(index));

@@ -10,8 +10,7 @@
 
 use std::cmp::Reverse;
 
-use super::kernel::kernel;
-use crate::{rng::mix64, vector::update};
+use crate::{compress::kernel::kernel, rng::mix64, vector::update};
 
 const BINS: usize = 4096;
 /// Numbers of a sample. The width of the bracket falls with their inverse square root, and so does
@@ -251,7 +250,8 @@ fn compact(
 mod tests {
     use proptest::prelude::*;
 
-    use super::{super::kernel::plainly, *};
+    use super::*;
+    use crate::compress::kernel::plainly;
     use crate::rng::{Purpose, Stream};
 
     /// The reference: sorts everything.

@@ -5,12 +5,11 @@
 //! `h + j`. The size of both follows from k and `len`, and the smaller is used (the bitmap if they
 //! tie), so the choice is not sent. About log2(len / k) + 2 bits an index.
 
-use super::Malformed;
-use crate::vector::update;
+use crate::{compress::Malformed, vector::update};
 
 /// The code of a set of `count` indices below `len`; `count <= len <= 2^32`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct IndexSet {
+pub(crate) struct IndexSet {
     len: usize,
     count: usize,
     code: Code,
@@ -27,7 +26,7 @@ const GROUP: usize = 8;
 
 impl IndexSet {
     /// The smaller code for sets of this size.
-    pub(super) fn new(len: usize, count: usize) -> IndexSet {
+    pub(crate) fn new(len: usize, count: usize) -> IndexSet {
         let mut best = (len.div_ceil(8), Code::Bitmap);
         if count > 0 {
             for low_bits in 0..=(len - 1).checked_ilog2().unwrap_or(0) {
@@ -45,7 +44,7 @@ impl IndexSet {
     }
 
     /// Its bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match self.code {
             Code::Bitmap => self.len.div_ceil(8),
             Code::EliasFano { low_bytes, high_bits, .. } => low_bytes + high_bits.div_ceil(8),
@@ -55,7 +54,7 @@ impl IndexSet {
     /// Sets the elements from `position` on, a multiple of [`GROUP`], to `indices`, which ascend.
     /// `out` started as zeros.
     #[inline(always)]
-    pub(super) fn put(&self, out: &mut [u8], position: usize, indices: &[u32]) {
+    pub(crate) fn put(&self, out: &mut [u8], position: usize, indices: &[u32]) {
         debug_assert!(position.is_multiple_of(GROUP), "low bits of a group begin in a byte");
         match self.code {
             Code::Bitmap => set_bits(out, indices.iter().map(|&index| index as usize)),
@@ -73,7 +72,7 @@ impl IndexSet {
 
     /// Calls `visit` with each index in ascending order. `bytes` has passed [`IndexSet::check`].
     #[inline(always)]
-    pub(super) fn visit(&self, bytes: &[u8], mut visit: impl FnMut(u32)) {
+    pub(crate) fn visit(&self, bytes: &[u8], mut visit: impl FnMut(u32)) {
         match self.code {
             Code::Bitmap => visit_bits(bytes, |bit| visit(bit as u32)),
             Code::EliasFano { low_bits, low_bytes, .. } => {
@@ -89,7 +88,7 @@ impl IndexSet {
 
     /// Whether bytes of the right length are a set of `count` ascending indices below `len`, with
     /// unused bits 0.
-    pub(super) fn check(&self, bytes: &[u8]) -> Result<(), Malformed> {
+    pub(crate) fn check(&self, bytes: &[u8]) -> Result<(), Malformed> {
         let (low, high, most) = match self.code {
             Code::Bitmap => (bytes, bytes, self.len),
             Code::EliasFano { low_bytes, high_bits, .. } => {

@@ -12,7 +12,7 @@
 //! (gradient clipping, section 3.3; the paper takes 2.5): a smaller s, hence less noise, but
 //! biased, E|C(x) - x|^2 <= (1 + t) |x|^2 with t = c^2/8 up to c = 4 and c - 2 beyond.
 //!
-//! Bytes of a bucket: s as `f32`, then codes sign * b + 1, [five to a byte](super::trits): 1.6 bits
+//! Bytes of a bucket: s as `f32`, then codes sign * b + 1, [five to a byte](crate::compress::trits): 1.6 bits
 //! a number where two bits would take 2, at no cost in time. DIFFERENCE: buckets of 512 where the
 //! paper takes the layers of a model, because s, a maximum, grows with their size. DIFFERENCE:
 //! sigma is the deviation from 0 and not from the mean, which is nearly the same for gradients,
@@ -20,20 +20,20 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Blocks, Class, Compressor, Malformed, NonFinite, Size,
-    block::{self, Layout},
-    kernel::{self, kernel, range},
-    nominal,
-    registry::{Built, Entry, within},
-    trits::Trits,
-};
+use super::block::{self, Layout};
 use crate::{
+    compress::{
+        Blocks, Class, Compressor, Malformed, NonFinite, Size,
+        kernel::{self, kernel, range},
+        nominal,
+        registry::{Built, Entry, within},
+        trits::Trits,
+    },
     config::{self, ConfigError},
     rng::Stream,
 };
 
-pub(super) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: Entry = Entry {
     name: "ternary",
     summary: "-1, 0 or 1 at random times the greatest magnitude of each bucket",
     paper: "Wen et al. 2017, TernGrad",

@@ -11,22 +11,25 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Class, Compressor, Malformed, NonFinite, Size, block,
-    identity::check_floats,
     indices::IndexSet,
-    kernel::kernel,
-    nominal,
-    registry::{Built, Cheaper, Entry},
+    kept::{Kept, adder, floats},
     select::{self, Cut},
-    sparse::{Kept, adder, floats},
 };
 use crate::{
+    compress::{
+        Class, Compressor, Malformed, NonFinite, Size,
+        identity::check_floats,
+        kernel::kernel,
+        nominal,
+        quantizers::block,
+        registry::{Built, Cheaper, Entry},
+    },
     config::{self, ConfigError},
     rng::Stream,
     vector::update,
 };
 
-pub(super) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: Entry = Entry {
     name: "top-k",
     summary: "the numbers of greatest magnitude, with their indices",
     paper: "Stich et al. 2018, Sparsified SGD with Memory; Lin et al. 2018, Deep Gradient \

@@ -1,12 +1,15 @@
-//! Shared code of the quantizers: buckets with a header, codes in [blocks](super::bits), rounding
+//! Shared code of the quantizers: buckets with a header, codes in [blocks](crate::compress::bits), rounding
 //! with noise from a counter hash.
 
-use super::{
-    Blocks, Malformed,
-    bits::{BLOCK, Packing},
-    kernel,
+use crate::{
+    compress::{
+        Blocks, Malformed,
+        bits::{BLOCK, Packing},
+        kernel,
+    },
+    rng::Stream,
+    vector::update,
 };
-use crate::{rng::Stream, vector::update};
 
 const HALF: usize = BLOCK / 2;
 
@@ -84,7 +87,7 @@ impl<P: Packing> Layout<P> {
 }
 
 /// Refuses any length but `expected`.
-pub(super) fn expect_length(bytes: &[u8], expected: usize) -> Result<(), Malformed> {
+pub(crate) fn expect_length(bytes: &[u8], expected: usize) -> Result<(), Malformed> {
     if bytes.len() == expected {
         Ok(())
     } else {
@@ -94,7 +97,7 @@ pub(super) fn expect_length(bytes: &[u8], expected: usize) -> Result<(), Malform
 
 /// Removes a little-endian float from the front of `bytes` and returns it.
 #[inline(always)]
-pub(super) fn take_float(bytes: &mut &[u8]) -> f32 {
+pub(crate) fn take_float(bytes: &mut &[u8]) -> f32 {
     let (float, rest) =
         bytes.split_first_chunk::<4>().expect("a checked payload holds its headers");
     *bytes = rest;

@@ -12,18 +12,19 @@ use half::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Blocks, Class, Compressor, Malformed, NonFinite, Size, block,
-    kernel::kernel,
-    registry::{Built, Cheaper, Entry},
-};
+use super::block;
 use crate::{
+    compress::{
+        Blocks, Class, Compressor, Malformed, NonFinite, Size,
+        kernel::kernel,
+        registry::{Built, Cheaper, Entry},
+    },
     config::{self, ConfigError},
     rng::Stream,
     vector::update,
 };
 
-pub(super) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: Entry = Entry {
     name: "f16",
     summary: "half precision: 16 bits each, saturating at 65504",
     paper: "IEEE 754-2008, binary16",

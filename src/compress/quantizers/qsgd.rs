@@ -17,19 +17,19 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Blocks, Class, Compressor, Malformed, NonFinite, Size,
-    block::{self, Layout},
-    kernel::{self, kernel},
-    nominal,
-    registry::{Built, Cheaper, Entry, within},
-};
+use super::block::{self, Layout};
 use crate::{
+    compress::{
+        Blocks, Class, Compressor, Malformed, NonFinite, Size,
+        kernel::{self, kernel},
+        nominal,
+        registry::{Built, Cheaper, Entry, within},
+    },
     config::{self, ConfigError},
     rng::Stream,
 };
 
-pub(super) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: Entry = Entry {
     name: "qsgd",
     summary: "sign and random level of each number relative to its bucket's norm",
     paper: "Alistarh et al. 2017, QSGD; Koloskova et al. 2019, CHOCO-SGD (scaled)",

@@ -14,25 +14,25 @@
 //!
 //! Bytes: 9 + b bits a number (sign, eight of the exponent, b), in blocks of 512 numbers: planes of
 //! the highest byte, of the next one where there are 16 bits or more, and so on, one byte a number;
-//! then what is left, fewer than 8 bits, as [codes](super::bits). At most 15 bits are kept: with 16
+//! then what is left, fewer than 8 bits, as [codes](crate::compress::bits). At most 15 bits are kept: with 16
 //! a number takes more than three of its four bytes, and `identity` is the better code.
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Blocks, Class, Compressor, Malformed, NonFinite, Size,
-    bits::{BLOCK, Packing},
-    block::expect_length,
-    kernel::kernel,
-    registry::{Built, Entry, within},
-};
+use super::block::expect_length;
 use crate::{
+    compress::{
+        Blocks, Class, Compressor, Malformed, NonFinite, Size,
+        bits::{BLOCK, Packing},
+        kernel::kernel,
+        registry::{Built, Entry, within},
+    },
     config::{self, ConfigError},
     rng::Stream,
     vector::update,
 };
 
-pub(super) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: Entry = Entry {
     name: "truncate",
     summary: "sign, exponent and the leading bits of each number",
     paper: "Tang et al. 2019, DoubleSqueeze (clipping)",

@@ -18,19 +18,19 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Blocks, Class, Compressor, Malformed, NonFinite, Size,
-    block::{self, Layout},
-    kernel::kernel,
-    registry::{Built, Entry, within},
-};
+use super::block::{self, Layout};
 use crate::{
+    compress::{
+        Blocks, Class, Compressor, Malformed, NonFinite, Size,
+        kernel::kernel,
+        registry::{Built, Entry, within},
+    },
     config::{self, ConfigError},
     rng::Stream,
     vector::{LANES, update},
 };
 
-pub(super) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: Entry = Entry {
     name: "one-bit",
     summary: "the mean of each bucket's negative numbers or of its others",
     paper: "Seide et al. 2014, 1-Bit Stochastic Gradient Descent",

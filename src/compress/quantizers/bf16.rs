@@ -6,18 +6,19 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Blocks, Class, Compressor, Malformed, NonFinite, Size, block, f16,
-    kernel::kernel,
-    registry::{Built, Cheaper, Entry},
-};
+use super::{block, f16};
 use crate::{
+    compress::{
+        Blocks, Class, Compressor, Malformed, NonFinite, Size,
+        kernel::kernel,
+        registry::{Built, Cheaper, Entry},
+    },
     config::{self, ConfigError},
     rng::Stream,
     vector::update,
 };
 
-pub(super) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: Entry = Entry {
     name: "bf16",
     summary: "the upper half of each float: 16 bits, the exponents of f32",
     paper: "Kalamkar et al. 2019, A Study of BFLOAT16 for Deep Learning Training",

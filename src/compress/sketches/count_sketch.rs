@@ -2,7 +2,7 @@
 //!
 //! Charikar, Chen and Farach-Colton 2002, Finding Frequent Items in Data Streams; for gradients
 //! Ivkin et al. 2019, Communication-efficient Distributed SGD with Sketching. C(x) is the estimate
-//! of every number from a [sketch](super::CountSketch), whose hashes come from the payload's own
+//! of every number from a [sketch](crate::compress::CountSketch), whose hashes come from the payload's own
 //! stream. Made for a rule that adds tables and queries them for the largest numbers; as a
 //! compressor of its own it loses more than it keeps if the table is smaller than the vector.
 //!
@@ -15,19 +15,20 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Class, Compressor, Malformed, NonFinite, Size, SketchShape, block, cells,
-    identity::check_floats,
-    nominal,
-    registry::{Built, Entry, within},
-    sketch::MOST_COLUMNS,
-};
+use super::{cells, sketch::MOST_COLUMNS};
 use crate::{
+    compress::{
+        Class, Compressor, Malformed, NonFinite, Size, SketchShape,
+        identity::check_floats,
+        nominal,
+        quantizers::block,
+        registry::{Built, Entry, within},
+    },
     config::{self, ConfigError},
     rng::{Purpose, Sequence, Stream},
 };
 
-pub(super) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: Entry = Entry {
     name: "count-sketch",
     summary: "a table of sums of numbers with random signs; the median of its rows estimates each \
               number",

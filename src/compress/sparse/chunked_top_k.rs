@@ -23,23 +23,25 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Class, Compressor, Malformed, NonFinite, Size,
-    bits::{BLOCK, Packing},
-    block,
-    identity::check_floats,
     indices::IndexSet,
-    kernel::kernel,
-    registry::{Built, Cheaper, Entry, within},
+    kept::{Ahead, adder, floats},
     select::{self, Cut},
-    sparse::{Ahead, floats},
 };
 use crate::{
+    compress::{
+        Class, Compressor, Malformed, NonFinite, Size,
+        bits::{BLOCK, Packing},
+        identity::check_floats,
+        kernel::kernel,
+        quantizers::block,
+        registry::{Built, Cheaper, Entry, within},
+    },
     config::{self, ConfigError},
     rng::Stream,
     vector::update,
 };
 
-pub(super) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: Entry = Entry {
     name: "chunked-top-k",
     summary: "the numbers of greatest magnitude of each chunk, with 2 bits for a value",
     paper: "Sarfi et al. 2025, Communication Efficient LLM Pre-training with SparseLoCo",
@@ -323,7 +325,7 @@ kernel! {
             let (here, rest) = bytes.split_at(part.bytes());
             let (values, indices) = here.split_at(part.values);
             if c.exact {
-                let mut adder = super::sparse::adder(weight, values, acc);
+                let mut adder = adder(weight, values, acc);
                 part.set.visit(indices, |index| adder.push(index));
                 adder.finish();
             } else {

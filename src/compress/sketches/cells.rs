@@ -4,12 +4,11 @@
 //! Each cell receives its numbers in ascending order of index, so a table is the same to the bit at
 //! every dispatch level.
 
-use super::{
-    NonFinite,
-    hashing::{BLOCK, Hash, Place, Walk, block_of},
-    kernel::kernel,
+use super::hashing::{BLOCK, Hash, Place, Walk, block_of};
+use crate::{
+    compress::{NonFinite, kernel::kernel},
+    vector::update,
 };
-use crate::vector::update;
 
 /// The most rows of a sketch.
 pub(super) const MOST_ROWS: usize = 15;

@@ -16,19 +16,19 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Blocks, Class, Compressor, Malformed, NonFinite, Size,
-    block::{self, Layout},
-    kernel::{kernel, range},
-    nominal,
-    registry::{Built, Cheaper, Entry, within},
-};
+use super::block::{self, Layout};
 use crate::{
+    compress::{
+        Blocks, Class, Compressor, Malformed, NonFinite, Size,
+        kernel::{kernel, range},
+        nominal,
+        registry::{Built, Cheaper, Entry, within},
+    },
     config::{self, ConfigError},
     rng::Stream,
 };
 
-pub(super) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: Entry = Entry {
     name: "min-max",
     summary: "2^bits grid points between the least and the greatest number of each bucket",
     paper: "Tang et al. 2018, Communication Compression for Decentralized Training; Gan et al. \

@@ -11,18 +11,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Blocks, Class, Compressor, Malformed, NonFinite, Size,
-    block::{self, Layout},
-    kernel::{self, kernel},
-    registry::{Built, Entry, within},
-};
+use super::block::{self, Layout};
 use crate::{
+    compress::{
+        Blocks, Class, Compressor, Malformed, NonFinite, Size,
+        kernel::{self, kernel},
+        registry::{Built, Entry, within},
+    },
     config::{self, ConfigError},
     rng::Stream,
 };
 
-pub(super) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: Entry = Entry {
     name: "sign",
     summary: "the sign of each number times its bucket's mean magnitude",
     paper: "Karimireddy et al. 2019, Error Feedback Fixes SignSGD",

@@ -7,8 +7,7 @@
 //! than all errors together; the caller walks the other gaps. So the choice is that of the walk, to
 //! the index, and the logarithms need not be exact.
 
-use super::kernel::kernel;
-use crate::{rng::Sequence, vector::update};
+use crate::{compress::kernel::kernel, rng::Sequence, vector::update};
 
 /// Gaps that are tried together.
 pub(super) const LANES: usize = 16;

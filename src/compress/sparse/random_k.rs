@@ -13,19 +13,22 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Class, Compressor, Malformed, NonFinite, Size, block,
     gaps::{self, BATCH, LANES},
-    identity::check_floats,
-    registry::{Built, Cheaper, Entry},
-    sparse::{Ahead, Kept, adder, floats},
+    kept::{Ahead, Kept, adder, floats},
 };
 use crate::{
+    compress::{
+        Class, Compressor, Malformed, NonFinite, Size,
+        identity::check_floats,
+        quantizers::block,
+        registry::{Built, Cheaper, Entry},
+    },
     config::{self, ConfigError},
     rng::{Sequence, Stream},
     vector::update,
 };
 
-pub(super) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: Entry = Entry {
     name: "random-k",
     summary: "numbers chosen at random; the choice is shared and costs nothing",
     paper: "Stich et al. 2018, Sparsified SGD with Memory; Wangni et al. 2018, Gradient \
@@ -156,7 +159,7 @@ const DENSE: f64 = 0.75;
 
 /// Calls `visit` with `k <= len` different indices below `len` in ascending order, every set
 /// equally likely.
-pub(super) fn choose(len: usize, k: usize, noise: Stream, mut visit: impl FnMut(usize)) {
+pub(crate) fn choose(len: usize, k: usize, noise: Stream, mut visit: impl FnMut(usize)) {
     if k == len {
         return (0..len).for_each(visit);
     }
@@ -281,7 +284,8 @@ impl Draw {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::kernel::plainly, *};
+    use super::*;
+    use crate::compress::kernel::plainly;
     use crate::rng::Purpose;
 
     fn chosen(len: usize, k: usize, trial: u64) -> Vec<usize> {

@@ -36,12 +36,14 @@
 //! ```
 
 use super::{
-    NonFinite,
     cells::{self, Heaviest, MOST_ROWS, around, flipped},
     hashing::{Hash, Place, block_of},
-    random_k::choose,
 };
-use crate::{rng::Stream, vector};
+use crate::{
+    compress::{NonFinite, sparse::random_k::choose},
+    rng::Stream,
+    vector,
+};
 
 /// The most cells of a row: a position is drawn with 29 bits.
 pub(super) const MOST_COLUMNS: usize = 1 << 26;
