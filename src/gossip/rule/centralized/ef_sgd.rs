@@ -1,0 +1,119 @@
+//! EF-SGD, also MEM-SGD: centralized SGD on compressed gradients, whose errors are stored and sent
+//! later.
+//!
+//! Stich, Cordonnier, Jaggi: Sparsified SGD with Memory (2018), Algorithm 1; Karimireddy, Rebjock,
+//! Stich, Jaggi: Error Feedback Fixes SignSGD and other Gradient Compression Schemes (2019),
+//! Algorithm 2. With `sign` this is EF-signSGD, with `one-bit` 1-bit SGD (Seide et al. 2014), with
+//! `top-k` MEM-SGD.
+//!
+//! The memory holds lr g as in the papers: when the step decays, stored errors keep their old
+//! weight. x - mean e moves as SGD does. All-to-all, or a server that sends the exact mean back.
+//! State: e_i; the mean on nodes that add.
+
+use super::compressed_c_sgd;
+use crate::gossip::rule::prelude::*;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "ef-sgd",
+    summary: "centralized SGD on compressed gradients with error memory (EF-signSGD, MEM-SGD, \
+              1-bit SGD)",
+    paper: "Stich et al. 2018, Sparsified SGD with Memory, Algorithm 1; Karimireddy et al. 2019, \
+            Error Feedback Fixes SignSGD, Algorithm 2",
+    update: "p_i = lr g_i + e_i;\n\
+             D_i = C(p_i);\n\
+             e_i = p_i - D_i;\n\
+             x' = x - (1/n) sum_i D_i;\n\
+             e_i = 0 at first",
+    state: "the error memory e_i; the mean, where it is formed",
+    sends: "D_i up and the mean, dense, down; all-to-all: D_i to all",
+    conditions: "a contraction (nominal delta > 0); a server with links to all, or all links",
+    constants: &[compressed_c_sgd::COLLECTIVE],
+    compresses: true,
+    home: "star",
+    prepare,
+    ..Entry::BLANK
+};
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Params {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    collective: Option<Kind>,
+}
+
+fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
+    let mut params: Params = config::read("rule", table)?;
+    let allowed = &[Kind::Server, Kind::AllToAll];
+    let (kind, pattern) =
+        Pattern::choose(ENTRY.name, params.collective, None, allowed, setting.topology)?;
+    params.collective = Some(kind);
+    let warnings = setting.require_contraction(ENTRY.name)?;
+    let (nodes, format) = (setting.topology.nodes(), setting.compressed());
+    let plan = Collective::after_gradient(pattern, nodes, vec![format.clone(), setting.dense()]);
+    Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
+        let gather = Gather::new(pattern, nodes, node, format.clone(), x.len());
+        let zeros = vec![0.0; x.len()];
+        let all = pattern == Pattern::AllToAll;
+        EfSgd { all, gather, decay: 1.0, step: 1.0, error: zeros }
+    }))
+}
+
+/// The rule of one node, also that of `sparse-loco`.
+pub(crate) struct EfSgd {
+    /// Whether all send to all; else a server adds.
+    pub all: bool,
+    pub gather: Gather,
+    /// What is kept of the memory in each round: 1 here.
+    pub decay: f32,
+    /// The multiple of the mean that the model moves by: 1 here.
+    pub step: f32,
+    /// e_i, and p_i while it is compressed.
+    pub error: Vec<f32>,
+}
+
+impl Party for EfSgd {
+    fn outgoing(&mut self, _: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
+        out.vector(if at.exchange == 0 { &self.error } else { self.gather.mean() })
+    }
+
+    fn sent(&mut self, local: &mut Local, at: &At, _: Option<NodeId>, own: &Payload<'_>) {
+        if at.exchange == 0 {
+            own.add_into(-1.0, &mut self.error);
+            return self.gather.sent(own);
+        }
+        own.add_into(-self.step, &mut local.x);
+        self.gather.mean().fill(0.0);
+    }
+
+    fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
+        if at.exchange == 0 {
+            self.gather.received(from, p);
+        } else {
+            p.add_into(-self.step, &mut local.x);
+        }
+        Ok(())
+    }
+
+    fn copies(&self) -> Option<&dyn Copies> {
+        Some(&SameModel)
+    }
+}
+
+impl Rule for EfSgd {
+    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
+        for (e, u) in self.error.iter_mut().zip(&local.update) {
+            *e = self.decay * *e + u;
+        }
+    }
+
+    fn land(&mut self, local: &mut Local, _: &At) {
+        if self.all {
+            self.gather.apply(self.step, &mut local.x);
+        }
+    }
+
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.vector("e_i", &mut self.error);
+        self.gather.state(visitor);
+    }
+}

@@ -1,0 +1,75 @@
+//! Local SGD: several local steps, then the mean of the models.
+//!
+//! McMahan, Moore, Ramage, Hampson, Aguera y Arcas: Communication-Efficient Learning of Deep
+//! Networks from Decentralized Data (2017), Algorithm 1 with all clients in every round; Stich:
+//! Local SGD Converges Fast and Communicates Little (2019), Algorithm 1.
+//!
+//! H is `optimizer.local_steps`; with H = 1 it is C-SGD. The models are averaged, not the updates.
+//! State: x and the sum.
+
+use crate::gossip::rule::{centralized::c_sgd, prelude::*};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "local-sgd",
+    summary: "H local steps (optimizer.local_steps), then the exact mean of the models",
+    paper: "Stich 2019, Local SGD Converges Fast and Communicates Little, Algorithm 1; McMahan et \
+            al. 2017, Algorithm 1",
+    update: "y_i = x after H local steps on the data of i;  x' = (1/n) sum_i y_i",
+    state: "the sum",
+    sends: "as c-sgd, once in H steps",
+    conditions: "the links of the collective; on heterogeneous data the models drift apart with \
+                 H, which a smaller step bounds",
+    constants: &[c_sgd::COLLECTIVE, c_sgd::GROUP],
+    compresses: false,
+    home: "ring",
+    prepare,
+    ..Entry::BLANK
+};
+
+fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
+    let mut params: c_sgd::Params = config::read("rule", table)?;
+    let pattern = params.choose(ENTRY.name, setting)?;
+    let nodes = setting.topology.nodes();
+    let plan = Collective::sum(pattern, nodes, setting.parameters, 0, 1);
+    Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, x| LocalSgd {
+        sum: Sum::of_updates(pattern, nodes, node, x.len()),
+    }))
+}
+
+struct LocalSgd {
+    sum: Sum,
+}
+
+impl Party for LocalSgd {
+    fn outgoing(&mut self, _: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
+        self.sum.outgoing(at.exchange, out)
+    }
+
+    fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
+        self.sum.received(at.exchange, from, p);
+        Ok(())
+    }
+
+    fn close(&mut self, _: &mut Local, at: &At) {
+        self.sum.close(at.exchange);
+    }
+}
+
+impl Rule for LocalSgd {
+    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
+        for (y, x) in local.update.iter_mut().zip(&local.x) {
+            *y = x - *y;
+        }
+        std::mem::swap(&mut local.update, self.sum.start());
+    }
+
+    fn land(&mut self, local: &mut Local, _: &At) {
+        // The old x becomes the buffer of the next update.
+        std::mem::swap(&mut local.x, self.sum.start());
+        std::mem::swap(&mut local.update, self.sum.start());
+    }
+
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.scratch(self.sum.scratch());
+    }
+}
