@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Blocks, Class, Compressor, Malformed, NonFinite, Size,
+    entry::{Built, Cheaper, Entry},
     quantizers::block,
-    registry::{Built, Cheaper, Entry},
 };
 use crate::{
     config::{self, ConfigError},

@@ -28,10 +28,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Class, Compressor, Malformed, NonFinite, Size,
+    entry::{Built, Entry, within},
     kernel::{kernel, range},
     nominal,
     quantizers::block::expect_length,
-    registry::{Built, Entry, within},
 };
 use crate::{
     config::{self, ConfigError},

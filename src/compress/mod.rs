@@ -39,13 +39,14 @@
 //! 1e-38) that `f32` itself loses their digits.
 
 mod bits;
+mod entry;
 mod identity;
 mod kernel;
+mod list;
 mod low_rank;
 mod nominal;
 mod payload;
 mod quantizers;
-mod registry;
 mod sketches;
 mod sparse;
 mod trits;
@@ -53,10 +54,11 @@ mod trits;
 use std::fmt;
 
 use crate::{rng::Stream, vector};
+pub use entry::{Built, Cheaper, Entry};
+pub use list::{COMPRESSORS, build};
 pub use nominal::nominal_delta;
 pub use payload::{Format, Payload};
 pub(crate) use payload::{encode_codes, encode_entries, encode_indices};
-pub use registry::{Built, COMPRESSORS, Cheaper, Entry, build};
 pub use sketches::sketch::{CountSketch, SketchShape};
 pub use sparse::entries::Entries;
 

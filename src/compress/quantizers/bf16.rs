@@ -10,8 +10,8 @@ use super::{block, f16};
 use crate::{
     compress::{
         Blocks, Class, Compressor, Malformed, NonFinite, Size,
+        entry::{Built, Cheaper, Entry},
         kernel::kernel,
-        registry::{Built, Cheaper, Entry},
     },
     config::{self, ConfigError},
     rng::Stream,

@@ -16,8 +16,8 @@ use super::block;
 use crate::{
     compress::{
         Blocks, Class, Compressor, Malformed, NonFinite, Size,
+        entry::{Built, Cheaper, Entry},
         kernel::kernel,
-        registry::{Built, Cheaper, Entry},
     },
     config::{self, ConfigError},
     rng::Stream,

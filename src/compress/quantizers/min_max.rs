@@ -20,9 +20,9 @@ use super::block::{self, Layout};
 use crate::{
     compress::{
         Blocks, Class, Compressor, Malformed, NonFinite, Size,
+        entry::{Built, Cheaper, Entry, within},
         kernel::{kernel, range},
         nominal,
-        registry::{Built, Cheaper, Entry, within},
     },
     config::{self, ConfigError},
     rng::Stream,

@@ -22,8 +22,8 @@ use super::block::{self, Layout};
 use crate::{
     compress::{
         Blocks, Class, Compressor, Malformed, NonFinite, Size,
+        entry::{Built, Entry, within},
         kernel::kernel,
-        registry::{Built, Entry, within},
     },
     config::{self, ConfigError},
     rng::Stream,

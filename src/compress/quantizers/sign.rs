@@ -15,8 +15,8 @@ use super::block::{self, Layout};
 use crate::{
     compress::{
         Blocks, Class, Compressor, Malformed, NonFinite, Size,
+        entry::{Built, Entry, within},
         kernel::{self, kernel},
-        registry::{Built, Entry, within},
     },
     config::{self, ConfigError},
     rng::Stream,

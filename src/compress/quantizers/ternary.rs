@@ -24,9 +24,9 @@ use super::block::{self, Layout};
 use crate::{
     compress::{
         Blocks, Class, Compressor, Malformed, NonFinite, Size,
+        entry::{Built, Entry, within},
         kernel::{self, kernel, range},
         nominal,
-        registry::{Built, Entry, within},
         trits::Trits,
     },
     config::{self, ConfigError},

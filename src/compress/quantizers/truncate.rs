@@ -24,8 +24,8 @@ use crate::{
     compress::{
         Blocks, Class, Compressor, Malformed, NonFinite, Size,
         bits::{BLOCK, Packing},
+        entry::{Built, Entry, within},
         kernel::kernel,
-        registry::{Built, Entry, within},
     },
     config::{self, ConfigError},
     rng::Stream,

@@ -19,10 +19,10 @@ use super::{cells, sketch::MOST_COLUMNS};
 use crate::{
     compress::{
         Class, Compressor, Malformed, NonFinite, Size, SketchShape,
+        entry::{Built, Entry, within},
         identity::check_floats,
         nominal,
         quantizers::block,
-        registry::{Built, Entry, within},
     },
     config::{self, ConfigError},
     rng::{Purpose, Sequence, Stream},

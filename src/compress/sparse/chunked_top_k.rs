@@ -31,10 +31,10 @@ use crate::{
     compress::{
         Class, Compressor, Malformed, NonFinite, Size,
         bits::{BLOCK, Packing},
+        entry::{Built, Cheaper, Entry, within},
         identity::check_floats,
         kernel::kernel,
         quantizers::block,
-        registry::{Built, Cheaper, Entry, within},
     },
     config::{self, ConfigError},
     rng::Stream,

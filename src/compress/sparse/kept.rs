@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{compress::registry::within, config::ConfigError};
+use crate::{compress::entry::within, config::ConfigError};
 
 /// How many entries of a vector are kept: `k`, or a fraction of its length. The default fraction is
 /// 0.01 (the sparsity at which Deep Gradient Compression, Lin et al. 2018, starts to be worth its

@@ -19,9 +19,9 @@ use super::{
 use crate::{
     compress::{
         Class, Compressor, Malformed, NonFinite, Size,
+        entry::{Built, Cheaper, Entry},
         identity::check_floats,
         quantizers::block,
-        registry::{Built, Cheaper, Entry},
     },
     config::{self, ConfigError},
     rng::{Sequence, Stream},

@@ -18,11 +18,11 @@ use super::{
 use crate::{
     compress::{
         Class, Compressor, Malformed, NonFinite, Size,
+        entry::{Built, Cheaper, Entry},
         identity::check_floats,
         kernel::kernel,
         nominal,
         quantizers::block,
-        registry::{Built, Cheaper, Entry},
     },
     config::{self, ConfigError},
     rng::Stream,

@@ -1,17 +1,10 @@
 //! Every compressor by name. To add one: a file and a line of [`COMPRESSORS`]. The command line,
 //! the law tests and the benches find it here.
 
-use std::{fmt, sync::Arc};
-
-use super::{
-    Compressor, identity, low_rank,
-    quantizers::{bf16, f16, min_max, one_bit, qsgd, sign, ternary, truncate},
-    sketches::count_sketch,
-    sparse::{chunked_top_k, random_k, top_k},
-};
+use super::{Built, Entry, identity, low_rank, quantizers, sketches, sparse};
 use crate::{
     config::{self, ConfigError},
-    registry::{Named, Registry},
+    registry::Registry,
 };
 
 /// All compressors, in the order in which they are listed.
@@ -19,103 +12,21 @@ pub static COMPRESSORS: Registry<Entry> = Registry::new(
     "compressor",
     &[
         identity::ENTRY,
-        f16::ENTRY,
-        bf16::ENTRY,
-        qsgd::ENTRY,
-        min_max::ENTRY,
-        sign::ENTRY,
-        one_bit::ENTRY,
-        ternary::ENTRY,
-        truncate::ENTRY,
-        top_k::ENTRY,
-        chunked_top_k::ENTRY,
-        random_k::ENTRY,
+        quantizers::f16::ENTRY,
+        quantizers::bf16::ENTRY,
+        quantizers::qsgd::ENTRY,
+        quantizers::min_max::ENTRY,
+        quantizers::sign::ENTRY,
+        quantizers::one_bit::ENTRY,
+        quantizers::ternary::ENTRY,
+        quantizers::truncate::ENTRY,
+        sparse::top_k::ENTRY,
+        sparse::chunked_top_k::ENTRY,
+        sparse::random_k::ENTRY,
         low_rank::ENTRY,
-        count_sketch::ENTRY,
+        sketches::count_sketch::ENTRY,
     ],
 );
-
-impl Named for Entry {
-    fn name(&self) -> &str {
-        self.name
-    }
-}
-
-/// The description of a compressor.
-#[derive(Clone, Copy, Debug)]
-pub struct Entry {
-    /// Its `kind` in `[compressor]`.
-    pub name: &'static str,
-    /// What it does, in one line.
-    pub summary: &'static str,
-    /// Its source.
-    pub paper: &'static str,
-    /// Unbiased, contraction or exact, in words.
-    pub class_words: &'static str,
-    /// Each constant's key, and its default with its meaning.
-    pub constants: &'static [(&'static str, &'static str)],
-    /// Constants beside the defaults that the law tests and the benches cover, as TOML.
-    pub variants: &'static [&'static str],
-    /// Builds it from its section.
-    pub build: fn(&toml::Table) -> Result<Built, ConfigError>,
-    /// A change of its resolved constants that sends less, as a suggestion.
-    pub cheaper: fn(&toml::Table) -> Option<Cheaper>,
-}
-
-impl Entry {
-    /// Values that most compressors share, for `..Entry::BLANK`.
-    pub const BLANK: Entry = Entry {
-        name: "",
-        summary: "",
-        paper: "",
-        class_words: "",
-        constants: &[],
-        variants: &[],
-        build: |_| Err(ConfigError::at("compressor", "this compressor has no `build`")),
-        cheaper: |_| None,
-    };
-}
-
-/// A change of one constant, or of the kind, that sends fewer bytes.
-#[derive(Clone, Debug)]
-pub struct Cheaper {
-    /// The key in `[compressor]`.
-    pub key: &'static str,
-    /// Its new value.
-    pub value: toml::Value,
-    /// How much less is sent.
-    pub words: &'static str,
-}
-
-impl Cheaper {
-    /// The change of `key` to `value`.
-    pub fn new(key: &'static str, value: impl Into<toml::Value>, words: &'static str) -> Cheaper {
-        Cheaper { key, value: value.into(), words }
-    }
-}
-
-/// A compressor and the constants that it was built with.
-#[derive(Clone)]
-pub struct Built {
-    /// The compressor.
-    pub compressor: Arc<dyn Compressor>,
-    /// Its section with `kind` and all defaults filled in: building from it gives the same
-    /// compressor.
-    pub resolved: toml::Table,
-}
-
-impl Built {
-    /// A compressor with its section, `kind` and all defaults filled in.
-    pub fn new(compressor: impl Compressor + 'static, resolved: toml::Table) -> Built {
-        Built { compressor: Arc::new(compressor), resolved }
-    }
-}
-
-impl fmt::Debug for Built {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Built").field("compressor", &self.compressor).finish_non_exhaustive()
-    }
-}
 
 /// Builds the compressor of a `[compressor]` section: `kind` (default `identity`) and its
 /// constants.
@@ -142,17 +53,6 @@ pub fn build(table: &toml::Table) -> Result<Built, ConfigError> {
     match COMPRESSORS.find(kind) {
         Some(entry) => (entry.build)(&config::without_kind(table)),
         None => Err(COMPRESSORS.unknown("compressor.kind", kind)),
-    }
-}
-
-/// Checks that an integer is in its bounds; the error names them.
-pub(super) fn within(key: &str, value: i64, least: i64, most: i64) -> Result<u64, ConfigError> {
-    match u64::try_from(value) {
-        Ok(number) if (least..=most).contains(&value) => Ok(number),
-        _ => {
-            let problem = format!("expected a whole number from {least} to {most}");
-            Err(ConfigError::new(format!("compressor.{key}"), value, problem))
-        }
     }
 }
 
