@@ -5,11 +5,11 @@ pub(super) use std::sync::Arc;
 pub(super) use serde::{Deserialize, Serialize};
 
 pub(super) use super::{
-    Entry, Parts, Prepared, Rule, SameModel, Setting, Visitor,
+    constants::{self, nine_digits, positive, whole},
+    entry::{Entry, Parts, Prepared, Rule, SameModel, Setting, visit_all},
     mix::{Held, Row, Rows, sum_at, sum_into, unscaled},
-    nine_digits, positive,
     replicas::Replicas,
-    steps, visit_all, whole,
+    steps,
 };
 pub(super) use crate::{
     compress::{Entries, Format, NonFinite, Payload},
@@ -19,6 +19,7 @@ pub(super) use crate::{
         party::{Answers, Copies, Encoded, Local, Party, Received, Target, Writer},
         plan::{At, Gossip, Meeting, Plan, Step},
     },
+    state::Visitor,
     units::{NodeId, Round},
     vector,
 };

@@ -1,13 +1,13 @@
 //! Copies of vectors that their owners and all neighbours of the owners hold.
 
 use super::{
-    Visitor,
+    entry::visit_all,
     mix::{Row, sum_into},
-    visit_all,
 };
 use crate::{
     gossip::party::{Copies, Local},
     mixing::Topology,
+    state::Visitor,
     units::NodeId,
 };
 

@@ -31,7 +31,7 @@ impl Prepared {
         if statistics == 0 {
             return self;
         }
-        let defends = super::of(&self.resolved).is_some_and(|entry| entry.defends);
+        let defends = super::list::of(&self.resolved).is_some_and(|entry| entry.defends);
         let (asynchronous, inner) = (is_asynchronous(&*self.plan), self.spawn);
         let flight = flights(&*self.plan).last().map_or(0, |last| last + 1);
         let is_local = defends || asynchronous;

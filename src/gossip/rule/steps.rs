@@ -50,7 +50,7 @@
 //! random-k (0.03) and min-max grids of 2 bits were unstable from 1.9 times the default on, for
 //! beta from 0.5 to 0.9, in steps of 1.5 times.
 
-use super::{Setting, nine_digits};
+use super::{constants::nine_digits, entry::Setting};
 use crate::{compress::Class, units::Round};
 
 /// Replaces delta if C is no contraction: no step is stable then, but a run that is allowed to be

@@ -14,7 +14,7 @@
 //! not know. State: x, u_k, v_k; the sum, on nodes that form it.
 
 use super::top_k_all_gather;
-use crate::gossip::rule::{prelude::*, share};
+use crate::gossip::rule::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "dgc",
@@ -98,8 +98,8 @@ impl Default for Params {
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let mut params: Params = config::read("rule", table)?;
     let (nodes, len) = (setting.topology.nodes(), setting.parameters);
-    let k = share::entries(params.k, &mut params.fraction, 0.001, len)?;
-    let momentum = share::momentum(params.momentum)?;
+    let k = constants::entries(params.k, &mut params.fraction, 0.001, len)?;
+    let momentum = constants::momentum(params.momentum)?;
     if params.clip != 0.0 {
         positive("rule.clip", params.clip)?;
     }

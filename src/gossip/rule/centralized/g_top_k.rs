@@ -18,10 +18,7 @@
 //! needed. The memory holds lr g: when the step decays, stored errors keep their old weight. State:
 //! x, e_i, a few lists of k entries.
 
-use crate::gossip::{
-    collective::levels,
-    rule::{prelude::*, share},
-};
+use crate::gossip::{collective::levels, rule::prelude::*};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "g-top-k",
@@ -79,7 +76,7 @@ struct Params {
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let mut params: Params = config::read("rule", table)?;
     let (topology, len) = (setting.topology, setting.parameters);
-    let k = share::entries(params.k, &mut params.fraction, 0.001, len)?;
+    let k = constants::entries(params.k, &mut params.fraction, 0.001, len)?;
     if let Some((a, b)) = Pattern::Tree.missing(topology) {
         let (name, a, b) = (topology.name(), &topology.node(a).name, &topology.node(b).name);
         let problem = format!(

@@ -25,10 +25,7 @@
 use crate::{
     compress::CountSketch,
     compress::SketchShape,
-    gossip::{
-        collective::Series,
-        rule::{prelude::*, share},
-    },
+    gossip::{collective::Series, rule::prelude::*},
     rng::Purpose,
     rng::Stream,
 };
@@ -137,7 +134,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
              and columns",
         ));
     };
-    let k = share::entries(params.k, &mut params.fraction, 0.01, len)?;
+    let k = constants::entries(params.k, &mut params.fraction, 0.01, len)?;
     let (asked, momentum) = params.candidates_and_momentum(k, len)?;
     let allowed = &[Kind::Ring, Kind::Server, Kind::Tree];
     let (kind, pattern) =
@@ -188,7 +185,7 @@ impl Params {
                 (None, None) => Ok((k, None)),
             };
         }
-        let momentum = share::momentum(*self.momentum.get_or_insert(0.9))?;
+        let momentum = constants::momentum(*self.momentum.get_or_insert(0.9))?;
         let p = *self.candidates.get_or_insert(4);
         match usize::try_from(p) {
             Ok(p @ 1..) => Ok((p.saturating_mul(k).min(len), Some(momentum))),

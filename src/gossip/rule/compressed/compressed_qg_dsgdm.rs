@@ -20,7 +20,6 @@
 use crate::gossip::rule::{
     prelude::*,
     public_copies::{GossipStep, Mixing, Movement},
-    share,
 };
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -74,8 +73,8 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let mut params: Params = config::read("rule", table)?;
     let warnings = setting.require_contraction(ENTRY.name)?;
     let momentum = params.momentum;
-    let beta = share::momentum(momentum)?;
-    let mu = share::below_one("rule.mu", *params.mu.get_or_insert(momentum))?;
+    let beta = constants::momentum(momentum)?;
+    let mu = constants::below_one("rule.mu", *params.mu.get_or_insert(momentum))?;
     let at = steps::at_contraction(setting, momentum, 3);
     let default = at(steps::expected(setting));
     let step = params.gossip_step;

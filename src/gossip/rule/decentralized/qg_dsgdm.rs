@@ -10,7 +10,7 @@
 //!
 //! A round with step 0 leaves m as it is. State: m, one accumulator.
 
-use crate::gossip::rule::{prelude::*, share};
+use crate::gossip::rule::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "qg-dsgdm",
@@ -50,8 +50,8 @@ impl Default for Params {
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let mut params: Params = config::read("rule", table)?;
-    let beta = share::momentum(params.momentum)?;
-    let mu = share::below_one("rule.mu", *params.mu.get_or_insert(params.momentum))?;
+    let beta = constants::momentum(params.momentum)?;
+    let mu = constants::below_one("rule.mu", *params.mu.get_or_insert(params.momentum))?;
     let schedule = Arc::clone(setting.schedule);
     let plan = Gossip::after_gradient(setting.topology, setting.dense());
     let plan = plan.following(&schedule);

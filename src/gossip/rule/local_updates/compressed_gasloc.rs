@@ -21,7 +21,6 @@
 use crate::gossip::rule::{
     prelude::*,
     public_copies::{GossipStep, Mixing, Movement},
-    share,
 };
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -74,7 +73,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let warnings = setting.require_contraction(ENTRY.name)?;
     params.outer_step = nine_digits(positive("rule.outer_step", params.outer_step)?);
     let outer = params.outer_momentum;
-    let momentum = share::below_one("rule.outer_momentum", outer)?;
+    let momentum = constants::below_one("rule.outer_momentum", outer)?;
     let at = steps::at_contraction(setting, outer, 2);
     let default = at(steps::expected(setting));
     let step = params.gossip_step;

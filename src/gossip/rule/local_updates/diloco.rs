@@ -8,7 +8,7 @@
 //! and schedules. With outer_step 1, mu 0 it is local SGD. State: th, m, the sum. H is
 //! `optimizer.local_steps`.
 
-use crate::gossip::rule::{centralized::c_sgd, prelude::*, share};
+use crate::gossip::rule::{centralized::c_sgd, prelude::*};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "diloco",
@@ -56,7 +56,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let pattern = chosen.choose(ENTRY.name, setting)?;
     params.collective = chosen.collective;
     params.outer_step = nine_digits(positive("rule.outer_step", params.outer_step)?);
-    let momentum = share::below_one("rule.outer_momentum", params.outer_momentum)?;
+    let momentum = constants::below_one("rule.outer_momentum", params.outer_momentum)?;
     let (nodes, step) = (setting.topology.nodes(), params.outer_step as f32);
     let plan = Collective::sum(pattern, nodes, setting.parameters, 0, 1);
     Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, x| {

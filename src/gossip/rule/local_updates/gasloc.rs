@@ -18,7 +18,7 @@
 //! root of the gap instead of the gap. With a random pair for every node its mean square shrinks up
 //! to gamma = 0.7, which `tests/rules/properties.rs` tries with 0.6 and 0.9. State: v_(t-1).
 
-use crate::gossip::rule::{prelude::*, share};
+use crate::gossip::rule::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "gasloc",
@@ -64,7 +64,7 @@ const MOST_ON_A_SCHEDULE: f64 = 0.7;
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let mut params: Params = config::read("rule", table)?;
     params.outer_step = nine_digits(positive("rule.outer_step", params.outer_step)?);
-    let momentum = share::below_one("rule.outer_momentum", params.outer_momentum)?;
+    let momentum = constants::below_one("rule.outer_momentum", params.outer_momentum)?;
     let step = params.outer_step as f32;
     let schedule = Arc::clone(setting.schedule);
     let mut warnings = Vec::new();

@@ -20,7 +20,7 @@
 //!
 //! DIFFERENCE: W in place of the mean over a pair. State: m, one accumulator.
 
-use crate::gossip::rule::{prelude::*, share};
+use crate::gossip::rule::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "noloco",
@@ -62,7 +62,7 @@ impl Default for Params {
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let mut params: Params = config::read("rule", table)?;
     params.outer_step = nine_digits(positive("rule.outer_step", params.outer_step)?);
-    let alpha = share::below_one("rule.outer_momentum", params.outer_momentum)?;
+    let alpha = constants::below_one("rule.outer_momentum", params.outer_momentum)?;
     let pull = params.pull.unwrap_or(params.outer_step);
     let pull = nine_digits(positive("rule.pull", pull)?);
     params.pull = Some(pull);

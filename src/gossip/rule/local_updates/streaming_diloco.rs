@@ -20,10 +20,7 @@
 use super::sparse_loco;
 use crate::{
     compress::Class,
-    gossip::{
-        collective::Fragments,
-        rule::{prelude::*, share},
-    },
+    gossip::{collective::Fragments, rule::prelude::*},
 };
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -87,9 +84,9 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let delay = params.delay.unwrap_or(1.min(params.fragments - 1));
     let delay = whole("rule.delay", delay, 0, params.fragments - 1)? as u32;
     params.delay = Some(i64::from(delay));
-    let keep = share::below_one("rule.keep", params.keep)?;
+    let keep = constants::below_one("rule.keep", params.keep)?;
     params.outer_step = nine_digits(positive("rule.outer_step", params.outer_step)?);
-    let momentum = share::below_one("rule.outer_momentum", params.outer_momentum)?;
+    let momentum = constants::below_one("rule.outer_momentum", params.outer_momentum)?;
     let mut warnings = Vec::new();
     let d = setting.parameters;
     if let Class::Contraction { delta } = setting.compressor.class(d.div_ceil(fragments))

@@ -1,7 +1,52 @@
-//! Constants that sparse rules share: how many entries are sent (`k`, or a fraction of the vector's
-//! length), and a momentum.
+//! Constants that several rules have, checked: numbers in their ranges, a momentum, and how many
+//! entries are sent (`k`, or a fraction of the vector's length).
+
+use serde::{Deserialize, Serialize};
 
 use crate::config::ConfigError;
+
+/// The constants of a rule that has none.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct NoParams {}
+
+/// A constant that must be positive and finite, also in the `f32` that nodes compute with.
+///
+/// # Errors
+/// If it is not.
+pub(super) fn positive(key: &str, value: f64) -> Result<f64, ConfigError> {
+    let single = value as f32;
+    if single.is_normal() && single > 0.0 {
+        Ok(value)
+    } else {
+        Err(ConfigError::new(
+            key,
+            value,
+            "expected a finite number above 0 (from 1.2e-38 to 3.4e38)",
+        ))
+    }
+}
+
+/// A constant that must be a whole number in a range.
+///
+/// # Errors
+/// If it is not.
+pub(super) fn whole(key: &str, value: i64, least: i64, most: i64) -> Result<u64, ConfigError> {
+    match u64::try_from(value) {
+        Ok(number) if (least..=most).contains(&value) => Ok(number),
+        _ => Err(ConfigError::new(
+            key,
+            value,
+            format!("expected a whole number from {least} to {most}"),
+        )),
+    }
+}
+
+/// Rounds to 9 significant digits: what the resolved experiment records, and what every node
+/// computes with.
+pub(crate) fn nine_digits(value: f64) -> f64 {
+    format!("{value:.8e}").parse().expect("a formatted number parses")
+}
 
 /// Reads k from the constants `k` and `fraction`, of which at most one may be given. Without both,
 /// `fraction = default` is used and recorded. Rounded to the nearest integer, at least 1, at most
