@@ -19,10 +19,13 @@ pub(crate) mod program;
 pub mod rule;
 pub mod snapshot;
 mod stopping;
+mod traffic;
 mod transfer;
 pub mod tree;
 
-pub use event::{Cause, Effect, Failure, Input, LinkTraffic, OwnModel, Part, RoundDone, Traffic};
+pub use event::{Cause, Effect, Failure, Input, OwnModel, Part, RoundDone};
 pub use lie::Lie;
-pub use node::{NewRule, Node, NodeConfig, Rejoin};
+pub use node::{NewRule, Node, NodeConfig};
+pub use snapshot::Rejoin;
 pub use stopping::{Patience, Tally, rounds_to_end};
+pub use traffic::{LinkTraffic, Traffic};

@@ -30,15 +30,13 @@ mod ending;
 mod pieces;
 mod snapshots;
 
-pub use snapshots::Rejoin;
-
 use std::sync::Arc;
 
 use litemap::LiteMap;
 
 use super::{
     calls::Calls,
-    event::{Effect, Failure, Input, Part, RoundDone, Traffic},
+    event::{Effect, Failure, Input, Part, RoundDone},
     flights::Flights,
     growth::Growth,
     lie::Lie,
@@ -48,6 +46,7 @@ use super::{
     program::{Next, Program},
     rule::Rule,
     stopping::{Patience, Stopping},
+    traffic::Traffic,
     transfer::{Exchange, Transfer},
     tree::{
         Agreement, EndOfCalls, INITIAL, LAST_CALL, MEAN, Mean, Readers, Records, SETUP,
@@ -151,6 +150,25 @@ struct Trees {
     summary: TreePlan,
 }
 
+impl Trees {
+    fn new(
+        topology: &Arc<Topology>,
+        setup: Option<&Setup>,
+        initial: Option<Initial>,
+        calls: bool,
+        parameters: usize,
+        readers: Readers,
+    ) -> Trees {
+        Trees {
+            setup: setup.map(|setup| TreePlan::setup(topology, setup.length())),
+            initial: initial.map(|initial| (initial, TreePlan::initial(topology, parameters))),
+            end_of_calls: calls.then(|| EndOfCalls(Arc::clone(topology))),
+            mean: TreePlan::mean(topology, parameters),
+            summary: TreePlan::summary(topology, readers),
+        }
+    }
+}
+
 /// Where the initial model comes from: the mean of the models of some nodes.
 struct Initial {
     /// How many nodes give theirs.
@@ -209,16 +227,9 @@ impl Node {
             plan::flights(&*plan).iter().map(|&flight| usize::from(plan.exchanges(flight))).sum();
         let ahead = (lag as usize + 2 + topology.nodes()) * a_round;
         let (neighbours, parameters) = (topology.neighbours(id), x.len());
-        let trees = Trees {
-            setup: setup.as_ref().map(|setup| TreePlan::setup(&topology, setup.length())),
-            initial: initial_from.map(|from| {
-                let plan = TreePlan::initial(&topology, parameters);
-                (Initial { models: 1, gives: from == id }, plan)
-            }),
-            end_of_calls: plan::is_asynchronous(&*plan).then(|| EndOfCalls(Arc::clone(&topology))),
-            mean: TreePlan::mean(&topology, parameters),
-            summary: TreePlan::summary(&topology, readers),
-        };
+        let initial = initial_from.map(|from| Initial { models: 1, gives: from == id });
+        let calls = plan::is_asynchronous(&*plan);
+        let trees = Trees::new(&topology, setup.as_ref(), initial, calls, parameters, readers);
         let mut node = Node {
             lag,
             flights: Flights::new(id, ahead),
@@ -474,28 +485,33 @@ impl Node {
             if !moved {
                 return Ok(());
             }
-            self.stage = match std::mem::replace(&mut self.stage, Stage::Failed) {
-                Stage::Setup(agreement) => {
-                    out.push(Effect::Prepared(agreement.into_merged()));
-                    self.share_initial()
-                }
-                Stage::Initial(model) => {
-                    self.local.x = model.into_mean();
-                    self.transfer.forget_buffers();
-                    self.begin_rounds()
-                }
-                Stage::Mean(mean) => {
-                    self.transfer.forget_buffers();
-                    out.push(Effect::Conclude { own: self.own_model(), mean: mean.into_mean() });
-                    Stage::Concluding
-                }
-                Stage::Summary(records) => {
-                    out.push(Effect::Finished(records.into_all()));
-                    Stage::Done
-                }
-                other => other,
-            };
+            self.next_stage(out);
         }
+    }
+
+    /// Moves to the next stage, once the tree exchange of this one has landed.
+    fn next_stage(&mut self, out: &mut Vec<Effect>) {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Failed) {
+            Stage::Setup(agreement) => {
+                out.push(Effect::Prepared(agreement.into_merged()));
+                self.share_initial()
+            }
+            Stage::Initial(model) => {
+                self.local.x = model.into_mean();
+                self.transfer.forget_buffers();
+                self.begin_rounds()
+            }
+            Stage::Mean(mean) => {
+                self.transfer.forget_buffers();
+                out.push(Effect::Conclude { own: self.own_model(), mean: mean.into_mean() });
+                Stage::Concluding
+            }
+            Stage::Summary(records) => {
+                out.push(Effect::Finished(records.into_all()));
+                Stage::Done
+            }
+            other => other,
+        };
     }
 
     /// Advances the flights of the rounds; `false` if none can move.

@@ -1,6 +1,6 @@
 //! A node between two rounds: all that it needs to go on from there.
 
-use super::event::{LinkTraffic, Traffic};
+use super::traffic::{LinkTraffic, Traffic};
 use crate::{state::State, units::Round};
 
 /// The state of a node after some rounds, when nothing is in flight. If all nodes are put back to
@@ -28,4 +28,19 @@ impl Snapshot {
     pub(crate) fn into_model(self) -> Vec<f32> {
         self.model.unwrap_or(self.x)
     }
+}
+
+/// Where a node goes on from the mean of some models.
+#[derive(Debug, Default)]
+pub struct Rejoin {
+    /// The rounds that are done.
+    pub rounds: Round,
+    /// This node's model, if it is one of them: d numbers.
+    pub own: Option<Vec<f32>>,
+    /// The number of models.
+    pub models: usize,
+    /// The merged setup record, if this node has kept it: every node with a model has.
+    pub merged: Vec<u8>,
+    /// The bytes that it has sent in these rounds, as far as they are known.
+    pub traffic: Traffic,
 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use litemap::LiteMap;
 
 use super::{
-    event::{Effect, Failure, LinkTraffic, Traffic},
+    event::{Effect, Failure},
     flights::Carrier,
     frame::{self, ENVELOPE, HEADER, Header},
     lie::Lie,
     party::{Local, Party, Received, Writer, payload_noise},
     pieces::is_added,
     plan::{At, Meeting, Plan},
+    traffic::{LinkTraffic, Traffic},
     tree::LAST_CALL,
 };
 use crate::{

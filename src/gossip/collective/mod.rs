@@ -80,6 +80,11 @@ impl Kind {
     }
 }
 
+/// The names of some kinds, for an error.
+fn names_of(kinds: &[Kind]) -> String {
+    kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ")
+}
+
 /// The most nodes of a ring: two sums, one after the other, make at most 65,535 exchanges.
 const MOST_AROUND: usize = 16_383;
 
@@ -115,96 +120,95 @@ impl Pattern {
         allowed: &[Kind],
         topology: &Topology,
     ) -> Result<(Kind, Pattern), ConfigError> {
-        let nodes = topology.nodes();
-        let names = || allowed.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
+        let wrong = |kind: Kind, problem: String| {
+            ConfigError::new("rule.collective", format!("\"{}\"", kind.name()), problem)
+        };
         if let Some(kind) = wish.filter(|kind| !allowed.contains(kind)) {
-            let problem = format!("{rule} runs with {}", names());
-            return Err(ConfigError::new(
-                "rule.collective",
-                format!("\"{}\"", kind.name()),
-                problem,
-            ));
+            return Err(wrong(kind, format!("{rule} runs with {}", names_of(allowed))));
         }
-        if let (Some(group), None | Some(Kind::Server | Kind::Ring | Kind::AllToAll | Kind::Tree)) =
-            (group, wish)
-        {
+        if let Some(group) = group.filter(|_| wish != Some(Kind::Hybrid)) {
             return Err(ConfigError::new(
                 "rule.group",
                 group,
                 "only collective = \"hybrid\" has groups: leave it out",
             ));
         }
-        let around = |key: &str, value: usize| {
+        let Some(kind) = wish else { return Pattern::first_of(rule, allowed, topology) };
+        let pattern = Pattern::of(kind, group, topology.nodes())?;
+        match pattern.missing(topology) {
+            None => Ok((kind, pattern)),
+            Some((a, b)) => {
+                let [a, b] = [a, b].map(|node| &topology.node(node).name);
+                let problem =
+                    format!("`{}` has no link {a} - {b}; {}", topology.name(), kind.remedy());
+                Err(wrong(kind, problem))
+            }
+        }
+    }
+
+    /// The pattern of a kind among `nodes` nodes, whose links may be missing.
+    fn of(kind: Kind, group: Option<usize>, nodes: usize) -> Result<Pattern, ConfigError> {
+        let around = |key: &str, value: usize, pattern: Pattern| {
             let problem = format!(
                 "sums go around a ring of at most {MOST_AROUND} nodes: their exchanges are \
                  numbered by 16 bits; \
                  use fewer nodes, or collective = \"server\""
             );
-            if value <= MOST_AROUND { Ok(()) } else { Err(ConfigError::new(key, value, problem)) }
+            if value <= MOST_AROUND {
+                Ok(pattern)
+            } else {
+                Err(ConfigError::new(key, value, problem))
+            }
         };
-        let pattern = |kind| match kind {
-            Kind::Server => Ok(Pattern::Server),
-            Kind::Ring => around("topology.nodes", nodes).map(|()| Pattern::Ring),
-            Kind::AllToAll => Ok(Pattern::AllToAll),
-            Kind::Tree => Ok(Pattern::Tree),
-            Kind::Hybrid => match group {
-                Some(group) if group >= 1 && nodes.is_multiple_of(group) => {
-                    around("rule.group", group).map(|()| Pattern::Hybrid { group })
-                }
-                Some(group) => Err(ConfigError::new(
-                    "rule.group",
-                    group,
-                    format!(
-                        "expected a divisor of the number of nodes, {nodes}: groups are of equal \
-                         size"
-                    ),
-                )),
-                None => Err(ConfigError::at(
-                    "rule.group",
-                    "is missing: collective = \"hybrid\" needs the nodes of a group",
-                )),
-            },
-        };
-        let Some(kind) = wish else {
-            let fits = |kind: &Kind| {
-                pattern(*kind).is_ok_and(|pattern| pattern.missing(topology).is_none())
-            };
-            let order = [Kind::Ring, Kind::Server, Kind::AllToAll];
-            return match order.into_iter().filter(|kind| allowed.contains(kind)).find(fits) {
-                Some(kind) => Ok((kind, pattern(kind)?)),
-                // A ring whose links exist may still be too long; that error is more useful.
-                None if allowed.contains(&Kind::Ring) && nodes > MOST_AROUND => {
-                    pattern(Kind::Ring).map(|pattern| (Kind::Ring, pattern))
-                }
-                None => Err(ConfigError::at(
-                    "rule",
-                    format!(
-                        "`{}` has not the links of any collective that {rule} can use ({}): use {}",
-                        topology.name(),
-                        names(),
-                        if allowed.contains(&Kind::Ring) {
-                            "ring:n, star:n or complete:n"
-                        } else {
-                            "star:n or complete:n"
-                        },
-                    ),
-                )),
-            };
-        };
-        let pattern = pattern(kind)?;
-        match pattern.missing(topology) {
-            None => Ok((kind, pattern)),
-            Some((a, b)) => {
-                let problem = format!(
-                    "`{}` has no link {} - {}; {}",
-                    topology.name(),
-                    topology.node(a).name,
-                    topology.node(b).name,
-                    kind.remedy()
-                );
-                Err(ConfigError::new("rule.collective", format!("\"{}\"", kind.name()), problem))
+        match (kind, group) {
+            (Kind::Server, _) => Ok(Pattern::Server),
+            (Kind::Ring, _) => around("topology.nodes", nodes, Pattern::Ring),
+            (Kind::AllToAll, _) => Ok(Pattern::AllToAll),
+            (Kind::Tree, _) => Ok(Pattern::Tree),
+            (Kind::Hybrid, Some(group)) if group >= 1 && nodes.is_multiple_of(group) => {
+                around("rule.group", group, Pattern::Hybrid { group })
+            }
+            (Kind::Hybrid, Some(group)) => Err(ConfigError::new(
+                "rule.group",
+                group,
+                format!(
+                    "expected a divisor of the number of nodes, {nodes}: groups are of equal size"
+                ),
+            )),
+            (Kind::Hybrid, None) => Err(ConfigError::at(
+                "rule.group",
+                "is missing: collective = \"hybrid\" needs the nodes of a group",
+            )),
+        }
+    }
+
+    /// The first of `ring`, `server` and `all-to-all` that is allowed and whose links exist.
+    fn first_of(
+        rule: &str,
+        allowed: &[Kind],
+        topology: &Topology,
+    ) -> Result<(Kind, Pattern), ConfigError> {
+        let nodes = topology.nodes();
+        for kind in [Kind::Ring, Kind::Server, Kind::AllToAll] {
+            if allowed.contains(&kind)
+                && let Ok(pattern) = Pattern::of(kind, None, nodes)
+                && pattern.missing(topology).is_none()
+            {
+                return Ok((kind, pattern));
             }
         }
+        let has_ring = allowed.contains(&Kind::Ring);
+        // A ring whose links exist may still be too long; that error is more useful.
+        if has_ring && nodes > MOST_AROUND {
+            return Pattern::of(Kind::Ring, None, nodes).map(|pattern| (Kind::Ring, pattern));
+        }
+        let problem = format!(
+            "`{}` has not the links of any collective that {rule} can use ({}): use {}",
+            topology.name(),
+            names_of(allowed),
+            if has_ring { "ring:n, star:n or complete:n" } else { "star:n or complete:n" },
+        );
+        Err(ConfigError::at("rule", problem))
     }
 
     /// The first link that the pattern uses and the topology lacks.

@@ -5,30 +5,16 @@ use std::sync::Arc;
 use super::{Initial, Node, NodeConfig, RULE, Stage, rule};
 use crate::{
     gossip::{
-        event::{OwnModel, Traffic},
+        event::OwnModel,
         growth::Growth,
         program::Program,
-        snapshot::Snapshot,
+        snapshot::{Rejoin, Snapshot},
+        traffic::Traffic,
         tree::TreePlan,
     },
     state::{State, Visitor},
     units::Round,
 };
-
-/// Where a node goes on from the mean of some models.
-#[derive(Debug, Default)]
-pub struct Rejoin {
-    /// The rounds that are done.
-    pub rounds: Round,
-    /// This node's model, if it is one of them: d numbers.
-    pub own: Option<Vec<f32>>,
-    /// The number of models.
-    pub models: usize,
-    /// The merged setup record, if this node has kept it: every node with a model has.
-    pub merged: Vec<u8>,
-    /// The bytes that it has sent in these rounds, as far as they are known.
-    pub traffic: Traffic,
-}
 
 impl Node {
     /// A node that goes on from a snapshot. There is no setup: its learner keeps the merged record.
