@@ -60,6 +60,10 @@ impl Compressor for Identity {
         Ok(())
     }
 
+    fn is_plain(&self) -> bool {
+        true
+    }
+
     fn blocks(&self, _len: usize) -> Option<Blocks> {
         Some(Blocks { numbers: 1, bytes: 4 })
     }

@@ -105,6 +105,17 @@ pub trait Compressor: Send + Sync + fmt::Debug {
         false
     }
 
+    /// The most entries of a payload for `len` numbers, if C(v) is sparse. All other numbers of C(v)
+    /// are 0. The default encodes zeros and counts.
+    fn most_entries(&self, len: usize) -> Option<usize> {
+        nominal::count_entries(self, len)
+    }
+
+    /// Whether the payload is the vector itself: its `f32`, little-endian.
+    fn is_plain(&self) -> bool {
+        false
+    }
+
     /// The blocks of a vector of `len` numbers, if each is encoded by itself, in order, and decoded
     /// without noise: then any stretch of whole blocks of a payload is the payload of a stretch of
     /// the vector. The last block may be shorter.
@@ -161,6 +172,16 @@ pub enum Class {
         /// is promised.
         delta: f64,
     },
+}
+
+impl Class {
+    /// Whether C loses nothing of any vector.
+    pub fn is_exact(self) -> bool {
+        match self {
+            Class::Unbiased { alpha } => alpha == 0.0,
+            Class::Contraction { delta } => delta >= 1.0,
+        }
+    }
 }
 
 /// The size of a payload in bytes, before encoding.

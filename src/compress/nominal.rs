@@ -1,10 +1,11 @@
-//! The part of Gaussian vectors that a compressor keeps. Default step sizes are derived from it.
+//! What a compressor keeps of a vector: the part of Gaussian vectors, and the number of entries.
+//! Default step sizes are derived from both.
 //!
 //! Worst-case bounds are attained by vectors that no model has. The error on N(0, I) is near that
 //! of training. It is computed from a formula if there is one and otherwise from seeded samples,
 //! the same on every machine.
 
-use super::Compressor;
+use super::{Compressor, Size};
 use crate::rng::{Purpose, Stream};
 
 /// The greatest length that [`nominal_delta`] draws samples of.
@@ -53,6 +54,19 @@ fn sampled(compressor: &dyn Compressor, len: usize) -> f64 {
         total += crate::vector::distance_squared(&y, &x) / crate::vector::norm_squared(&x);
     }
     total / samples as f64
+}
+
+/// [`Compressor::most_entries`] from the payload of zeros. Whether C is sparse is asked of a single
+/// number, so that codes for whole vectors cost nothing.
+pub(super) fn count_entries<C: Compressor + ?Sized>(compressor: &C, len: usize) -> Option<usize> {
+    let noise = Stream::new(0, Purpose::Compress);
+    let count = |len: usize| {
+        let (mut bytes, mut count) = (Vec::new(), 0);
+        compressor.encode(&vec![0.0; len], noise, &mut bytes).ok()?;
+        compressor.entries(len, &bytes, noise, &mut |_, _| count += 1).then_some(count)
+    };
+    count(1)?;
+    if matches!(compressor.size(len), Size::Exact(_)) { count(len) } else { Some(len) }
 }
 
 /// To 9 significant digits.
@@ -153,6 +167,21 @@ mod tests {
         assert_eq!(nominal_delta(&*compressor("kind = 'top-k'\nfraction = 1.0"), 1000), 1.0);
         assert_eq!(nominal_delta(&*compressor("kind = 'random-k'\nfraction = 0.25"), 1000), 0.25);
         assert_eq!(nominal_delta(&*compressor("kind = 'sign'"), 0), 1.0);
+    }
+
+    #[test]
+    fn sparse_compressors_know_the_number_of_their_entries() {
+        for entry in &crate::compress::COMPRESSORS {
+            for variant in [""].iter().chain(entry.variants) {
+                let compressor = compressor(&format!("kind = '{}'\n{variant}", entry.name));
+                for len in [0, 1, 63, 64, 700, 9000] {
+                    let counted = count_entries(&*compressor, len);
+                    assert_eq!(compressor.most_entries(len), counted, "{compressor:?}, {len}");
+                }
+            }
+        }
+        assert_eq!(compressor("kind = 'top-k'").most_entries(900), Some(9));
+        assert_eq!(compressor("kind = 'sign'").most_entries(900), None);
     }
 
     #[test]

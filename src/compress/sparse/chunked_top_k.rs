@@ -242,6 +242,12 @@ impl Compressor for ChunkedTopK {
         read.is_ok()
     }
 
+    fn most_entries(&self, len: usize) -> Option<usize> {
+        let (full, last) = self.parts(len);
+        let is_cut = usize::from(!len.is_multiple_of(self.chunk));
+        Some(len / self.chunk * full.kept + is_cut * last.kept)
+    }
+
     fn bucket(&self, len: usize) -> usize {
         self.chunk.min(len)
     }

@@ -144,6 +144,10 @@ impl Compressor for RandomK {
         true
     }
 
+    fn most_entries(&self, len: usize) -> Option<usize> {
+        Some(self.kept.of(len))
+    }
+
     fn gaussian_error(&self, len: usize) -> Option<f64> {
         let part = self.kept.of(len) as f64 / len.max(1) as f64;
         Some(match self.scaled {

@@ -129,6 +129,10 @@ impl Compressor for TopK {
         true
     }
 
+    fn most_entries(&self, len: usize) -> Option<usize> {
+        Some(self.kept.of(len))
+    }
+
     fn gaussian_error(&self, len: usize) -> Option<f64> {
         // Of many normal numbers the k greatest are those beyond the quantile z; they hold k/d + 2
         // z phi(z) of the energy.

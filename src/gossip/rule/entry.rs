@@ -234,6 +234,11 @@ impl Setting<'_> {
         Format::Floats(self.parameters)
     }
 
+    /// Whether C loses nothing of a vector of the model's length.
+    pub fn is_exact(&self) -> bool {
+        self.compressor.class(self.parameters).is_exact()
+    }
+
     /// Refuses a compressor whose error feedback cannot converge, unless the run allows it.
     ///
     /// # Errors

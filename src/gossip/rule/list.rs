@@ -85,7 +85,7 @@ pub fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, C
         }
     };
     let entry = find(kind)?;
-    if !entry.compresses && setting.compressor.name() != "identity" {
+    if !entry.compresses && !setting.compressor.is_plain() {
         return Err(ConfigError::new(
             "compressor.kind",
             format!("\"{}\"", setting.compressor.name()),

@@ -20,9 +20,10 @@
 //! (0.7 was the default before, and holds on rings and paths with Metropolis weights, where half
 //! the limit is 0.75 delta.)
 //!
-//! **delta** is the compressor's nominal one, except for top-k. Error feedback leaves vectors that
-//! are flatter than Gaussian ones, so their k greatest entries hold less than nominal delta says:
-//! at a density of 0.01 gossip alone was unstable above 6 k / d on a ring of 8 and above 5 k / d on
+//! **delta** is the compressor's nominal one, except where C sends the greatest entries (top-k, and
+//! all that keep more of a Gaussian vector than their share of its entries). Error feedback leaves
+//! vectors that are flatter than Gaussian ones, so their k greatest entries hold less than nominal
+//! delta says: with top-k at a density of 0.01 gossip alone was unstable above 6 k / d on a ring of 8 and above 5 k / d on
 //! the complete graph and the torus, where nominal delta would be 8 k / d (17 k / d at a density of
 //! 0.0001); smaller densities are tested with the defaults alone (`tests/rules/gossip_alone.rs`).
 //! DeepSqueeze, which compresses x itself, was unstable above 3.5 k / d and 2.5 k / d. The default
@@ -61,11 +62,11 @@ const NO_CONTRACTION: f64 = 0.01;
 const ROUNDS: u64 = 256;
 
 /// Multiple of k / d for copies: F times this is half of 6 k / d on a ring.
-const TOP_K: f64 = 4.2;
+const GREATEST: f64 = 4.2;
 
 /// gamma of CHOCO: half of what is stable; 1 where C is exact.
 pub(super) fn of_copies(setting: &Setting<'_>) -> f64 {
-    if setting.nominal_delta >= 1.0 { 1.0 } else { factor(setting) * delta(setting, TOP_K) }
+    if setting.nominal_delta >= 1.0 { 1.0 } else { factor(setting) * delta(setting, GREATEST) }
 }
 
 /// The gossip step on copies of models with a momentum, from 0 on, for any delta; 1 where C is
@@ -93,18 +94,18 @@ pub(super) fn at_contraction(
 
 /// delta for [`at_contraction`] before anything has been measured.
 pub(super) fn expected(setting: &Setting<'_>) -> f64 {
-    delta(setting, TOP_K)
+    delta(setting, GREATEST)
 }
 
 /// eta of DeepSqueeze: half of the same, because its noise does not vanish; 1 where C is exact.
 pub(super) fn of_models(setting: &Setting<'_>) -> f64 {
     /// Multiple of k / d: F times this is 2 k / d on a ring.
-    const TOP_K: f64 = 2.8;
+    const GREATEST: f64 = 2.8;
     if setting.nominal_delta >= 1.0 {
         return 1.0;
     }
-    let half = if is_top_k(setting) { 1.0 } else { 0.5 };
-    factor(setting) * half * delta(setting, TOP_K)
+    let half = if density_of_greatest(setting).is_some() { 1.0 } else { 0.5 };
+    factor(setting) * half * delta(setting, GREATEST)
 }
 
 /// Warns if the compressor's nominal error alpha on Gaussian vectors is past the bound under which
@@ -135,23 +136,24 @@ fn factor(setting: &Setting<'_>) -> f64 {
     if away > 0.0 { (0.5 / away).min(0.7) } else { 0.7 }
 }
 
-fn is_top_k(setting: &Setting<'_>) -> bool {
-    setting.compressor.name() == "top-k"
+/// p = k / d, if C sends k entries and chooses the greatest. Of a Gaussian vector these hold at least
+/// p + p (1 - p); entries chosen at random hold p. C has to keep half of the difference.
+fn density_of_greatest(setting: &Setting<'_>) -> Option<f64> {
+    let most = setting.compressor.most_entries(setting.parameters)?;
+    let p = most as f64 / setting.parameters.max(1) as f64;
+    (setting.nominal_delta > p + 0.5 * p * (1.0 - p)).then_some(p)
 }
 
-/// The part of a vector left by error feedback that C keeps; for top-k at most `times` k / d.
+/// The part of a vector left by error feedback that C keeps; of the greatest entries at most `times`
+/// k / d.
 fn delta(setting: &Setting<'_>, times: f64) -> f64 {
     if setting.nominal_delta <= 0.0 {
         return NO_CONTRACTION;
     }
-    if !is_top_k(setting) {
-        return setting.nominal_delta;
+    match density_of_greatest(setting) {
+        None => setting.nominal_delta,
+        Some(density) => (0.5 * setting.nominal_delta).min(times * density),
     }
-    let share = match setting.compressor.class(setting.parameters) {
-        Class::Contraction { delta } => delta,
-        Class::Unbiased { .. } => setting.nominal_delta,
-    };
-    (0.5 * setting.nominal_delta).min(times * share)
 }
 
 /// max_i sum_{j != i} |w_ij|, over the rounds of the schedule.

@@ -10,7 +10,10 @@
 //! ascending order of nodes, so both ways give the same bits. The memory holds lr g: when the step
 //! decays, stored errors keep their old weight. State: x, e_i; the sum, on nodes that form it.
 
-use crate::{compress::Size, gossip::rule::prelude::*, rng::Purpose, rng::Stream};
+use crate::{
+    compress::{self, COMPRESSORS},
+    gossip::rule::prelude::*,
+};
 
 /// The constant `collective` of every rule that gathers entries.
 pub(super) const COLLECTIVE: (&str, &str) = (
@@ -32,7 +35,7 @@ pub(crate) const ENTRY: Entry = Entry {
     state: "the error memory e_i, the update; the sum, where it is formed",
     sends: "all-to-all: k entries to all; server: k entries up, the union of all, up to min(d, n \
             k) entries, down",
-    conditions: "a sparse compressor (top-k, random-k) that is a contraction; a server with links \
+    conditions: "a sparse compressor (such as top-k, random-k) that is a contraction; a server with links \
                  to all, or all links",
     constants: &[COLLECTIVE],
     compresses: true,
@@ -67,12 +70,15 @@ pub(super) fn choose(
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let mut params: Params = config::read("rule", table)?;
-    let Some(k) = entries(setting) else {
+    let Some(k) = setting.compressor.most_entries(setting.parameters) else {
         return Err(ConfigError::new(
             "compressor.kind",
             format!("\"{}\"", setting.compressor.name()),
-            "top-k-all-gather adds up entries of sparse vectors: use kind = \"top-k\" \
-             or \"random-k\", or the rule ef-sgd for any compressor",
+            format!(
+                "top-k-all-gather adds up entries of sparse vectors: use one of {}, or the rule \
+                 ef-sgd for any compressor",
+                sparse_compressors(setting.parameters)
+            ),
         ));
     };
     let pattern = choose(ENTRY.name, &mut params.collective, setting)?;
@@ -86,13 +92,14 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     }))
 }
 
-/// The most entries that the compressor sends, if it sends entries.
-fn entries(setting: &Setting<'_>) -> Option<usize> {
-    let (compressor, len) = (setting.compressor, setting.parameters);
-    let (noise, mut bytes, mut count) = (Stream::new(0, Purpose::Compress), Vec::new(), 0);
-    compressor.encode(&vec![0.0; len], noise, &mut bytes).ok()?;
-    let is_sparse = compressor.entries(len, &bytes, noise, &mut |_, _| count += 1);
-    is_sparse.then(|| if matches!(compressor.size(len), Size::Exact(_)) { count } else { len })
+/// The names of compressors that send entries at their defaults, for an error.
+fn sparse_compressors(len: usize) -> String {
+    let sends_entries = |entry: &&compress::Entry| {
+        let built = (entry.build)(&toml::Table::new());
+        built.is_ok_and(|built| built.compressor.most_entries(len).is_some())
+    };
+    let names = COMPRESSORS.iter().filter(sends_entries).map(|entry| entry.name);
+    names.collect::<Vec<_>>().join(", ")
 }
 
 struct TopKAllGather {

@@ -33,7 +33,7 @@ pub(crate) const ENTRY: Entry = Entry {
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let topology = Arc::clone(setting.topology);
     let mut warnings = Vec::new();
-    if setting.compressor.name() != "identity" {
+    if !setting.is_exact() {
         warnings.push(format!(
             "ecd compresses an extrapolation that grows with the rounds, and the error of `{}` \
              grows with it: expect divergence, which ends the run; dcd, deep-squeeze and choco \

@@ -26,7 +26,7 @@ pub(crate) const ENTRY: Entry = Entry {
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let schedule = Arc::clone(setting.schedule);
     let mut warnings = Vec::new();
-    if setting.compressor.name() != "identity" {
+    if !setting.is_exact() {
         warnings.push(
             "naive compression stalls at a level that no step size removes; dcd, deep-squeeze and \
              choco do not"

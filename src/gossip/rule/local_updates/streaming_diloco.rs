@@ -102,10 +102,10 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         ));
     }
     let nodes = setting.topology.nodes();
-    let is_lossy = setting.compressor.name() != "identity";
+    let is_plain = setting.compressor.is_plain();
     let formats = |len| {
         let compressed = Format::Compressed { by: Arc::clone(setting.compressor), len };
-        [if is_lossy { compressed } else { Format::Floats(len) }, Format::Floats(len)]
+        [if is_plain { Format::Floats(len) } else { compressed }, Format::Floats(len)]
     };
     let formats = [formats(d.div_ceil(fragments)), formats(d / fragments)];
     let fragmented = Fragments { len: d, count: fragments };
@@ -115,7 +115,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         let sum = || Sum::new(pattern, nodes, node, d.div_ceil(fragments));
         StreamingDiLoCo {
             fragments: fragmented,
-            is_lossy,
+            is_plain,
             keep,
             step,
             momentum,
@@ -128,8 +128,8 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
 
 struct StreamingDiLoCo {
     fragments: Fragments,
-    /// Whether changes are compressed.
-    is_lossy: bool,
+    /// Whether changes are sent as they are.
+    is_plain: bool,
     keep: f32,
     step: f32,
     momentum: f32,
@@ -161,7 +161,7 @@ impl Party for StreamingDiLoCo {
 
     fn sent(&mut self, _: &mut Local, at: &At, _: Option<NodeId>, own: &Payload<'_>) {
         // The node's own part of the mean has lost what the others did not get.
-        if self.is_lossy && at.exchange == 0 {
+        if !self.is_plain && at.exchange == 0 {
             own.write_into(self.sum(at.round).start());
         }
     }
