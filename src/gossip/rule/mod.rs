@@ -21,7 +21,6 @@ mod statistics;
 mod steps;
 
 pub(crate) use advice::{Steps, advise};
-pub(crate) use constants::nine_digits;
 pub use entry::{Entry, Parts, Prepared, Rule, Setting, Spawn, count_numbers};
 pub(crate) use list::of;
 pub use list::{RULES, find, prepare};

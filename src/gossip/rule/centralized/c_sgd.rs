@@ -26,9 +26,9 @@
 
 use std::ops::Range;
 
-use crate::{
-    gossip::{collective::Layered, rule::prelude::*},
-    gossip::{collective::layers, rule::prelude::*},
+use crate::gossip::{
+    collective::{Layered, layers},
+    rule::prelude::*,
 };
 
 /// The constant `collective` of every rule with an exact mean.
