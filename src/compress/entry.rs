@@ -2,8 +2,13 @@
 
 use std::{fmt, sync::Arc};
 
+use serde::{Deserialize, Serialize};
+
 use super::Compressor;
-use crate::{config::ConfigError, registry::Named};
+use crate::{
+    config::{self, ConfigError},
+    registry::Named,
+};
 
 impl Named for Entry {
     fn name(&self) -> &str {
@@ -78,6 +83,22 @@ impl Built {
     /// A compressor with its section, `kind` and all defaults filled in.
     pub fn new(compressor: impl Compressor + 'static, resolved: toml::Table) -> Built {
         Built { compressor: Arc::new(compressor), resolved }
+    }
+
+    /// A compressor that has no constants, from its section without `kind`.
+    ///
+    /// # Errors
+    /// If the section has one.
+    pub(super) fn without_constants(
+        name: &str,
+        compressor: impl Compressor + 'static,
+        table: &toml::Table,
+    ) -> Result<Built, ConfigError> {
+        #[derive(Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Params {}
+        let params: Params = config::read("compressor", table)?;
+        Ok(Built::new(compressor, config::resolved(name, &params)))
     }
 }
 

@@ -1,40 +1,23 @@
 //! No compression: `identity`. Raw little-endian `f32`, four bytes a number; C(x) = x.
 
-use serde::{Deserialize, Serialize};
-
 use super::{
     Blocks, Class, Compressor, Malformed, NonFinite, Size,
     entry::{Built, Cheaper, Entry},
     quantizers::block,
 };
-use crate::{
-    config::{self, ConfigError},
-    rng::Stream,
-    vector,
-};
+use crate::{rng::Stream, vector};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "identity",
     summary: "the numbers as they are: 32 bits each",
-    paper: "",
     class_words: "exact",
-    constants: &[],
-    variants: &[],
-    build,
+    build: |table| Built::without_constants(ENTRY.name, Identity, table),
     cheaper: |_| {
         let words = "an eighth of the bytes: 4 bits for each number";
         Some(Cheaper::new("kind", "min-max", words))
     },
+    ..Entry::BLANK
 };
-
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Params {}
-
-fn build(table: &toml::Table) -> Result<Built, ConfigError> {
-    let params: Params = config::read("compressor", table)?;
-    Ok(Built::new(Identity, config::resolved(ENTRY.name, &params)))
-}
 
 #[derive(Debug)]
 struct Identity;

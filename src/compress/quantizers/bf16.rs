@@ -1,20 +1,14 @@
-//! The upper half of an `f32`: `bf16`. Two bytes a number, little-endian, rounded to nearest, ties
-//! to even.
+//! The upper half of an `f32`: `bf16`.
 //!
 //! Saturates: numbers that would round to infinity become the greatest finite number, 3.39e38. The
 //! relative error is at most 2^-8 over the whole range of normal `f32`, hence delta = 1 - 2^-16.
 
-use serde::{Deserialize, Serialize};
-
-use super::{block, f16};
+use super::half_precision::{self, CHUNK, Half, HalfPrecision, write_words};
 use crate::{
     compress::{
-        Blocks, Class, Compressor, Malformed, NonFinite, Size,
-        entry::{Built, Cheaper, Entry},
+        entry::{Built, Entry},
         kernel::kernel,
     },
-    config::{self, ConfigError},
-    rng::Stream,
     vector::update,
 };
 
@@ -23,63 +17,25 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "the upper half of each float: 16 bits, the exponents of f32",
     paper: "Kalamkar et al. 2019, A Study of BFLOAT16 for Deep Learning Training",
     class_words: "contraction (relative error 2^-8)",
-    constants: &[],
-    variants: &[],
-    build,
-    cheaper: |_| {
-        let words = "a quarter of the bytes: 4 bits for each number";
-        Some(Cheaper::new("kind", "min-max", words))
-    },
+    build: |table| Built::without_constants(ENTRY.name, HalfPrecision(Bf16), table),
+    ..half_precision::FORMAT
 };
-
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Params {}
-
-fn build(table: &toml::Table) -> Result<Built, ConfigError> {
-    let params: Params = config::read("compressor", table)?;
-    Ok(Built::new(Bf16, config::resolved(ENTRY.name, &params)))
-}
 
 #[derive(Debug)]
 struct Bf16;
 
-const INFINITE: u16 = 0x7F80;
-const CHUNK: usize = 512;
+impl Half for Bf16 {
+    const NAME: &'static str = ENTRY.name;
 
-impl Compressor for Bf16 {
-    fn name(&self) -> &'static str {
-        ENTRY.name
+    const DELTA: f64 = 1.0 - 1.0 / 65536.0;
+
+    const INFINITE: u16 = 0x7F80;
+
+    fn encode(v: &[f32], out: &mut Vec<u8>) -> bool {
+        encode(v, out)
     }
 
-    fn class(&self, _len: usize) -> Class {
-        Class::Contraction { delta: 1.0 - 1.0 / 65536.0 }
-    }
-
-    fn size(&self, len: usize) -> Size {
-        Size::Exact(2 * len)
-    }
-
-    fn encode(&self, v: &[f32], _noise: Stream, out: &mut Vec<u8>) -> Result<(), NonFinite> {
-        let start = out.len();
-        out.reserve(2 * v.len());
-        if !encode(v, out) {
-            out.truncate(start);
-            return Err(NonFinite::known_in(v));
-        }
-        Ok(())
-    }
-
-    fn blocks(&self, _len: usize) -> Option<Blocks> {
-        Some(Blocks { numbers: 1, bytes: 2 })
-    }
-
-    fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
-        block::expect_length(bytes, 2 * len)?;
-        f16::check_words(bytes, INFINITE)
-    }
-
-    fn add_into(&self, bytes: &[u8], _noise: Stream, weight: f32, acc: &mut [f32]) {
+    fn add(bytes: &[u8], weight: f32, acc: &mut [f32]) {
         add(bytes, weight, acc);
     }
 }
@@ -96,11 +52,11 @@ kernel! {
                 let magnitude = bits & 0x7FFF_FFFF;
                 greatest = if magnitude > greatest { magnitude } else { greatest };
                 let upper = (magnitude + 0x7FFF + (magnitude >> 16 & 1)) >> 16;
-                let most = u32::from(INFINITE) - 1;
+                let most = u32::from(Bf16::INFINITE) - 1;
                 let upper = if upper > most { most } else { upper };
                 *word = (upper | (bits >> 16 & 0x8000)) as u16;
             });
-            f16::write_words(words, out);
+            write_words(words, out);
         }
         greatest < f32::INFINITY.to_bits()
     }
@@ -134,7 +90,7 @@ mod tests {
         ];
         let v: Vec<f32> = edges.into_iter().chain(random).collect();
         let mut out = Vec::new();
-        Bf16.encode(&v, stream, &mut out).unwrap();
+        assert!(Bf16::encode(&v, &mut out));
         for (x, word) in v.iter().zip(out.as_chunks::<2>().0) {
             let exact = half::bf16::from_f32(*x);
             let expected =

@@ -1,9 +1,8 @@
-//! Shared code of the quantizers: buckets with a header, codes in [blocks](crate::compress::bits), rounding
-//! with noise from a counter hash.
+//! Codes in [blocks](crate::compress::bits), rounded with noise from a counter hash.
 
 use crate::{
     compress::{
-        Blocks, Malformed,
+        Malformed,
         bits::{BLOCK, Packing},
         kernel,
     },
@@ -21,71 +20,6 @@ const PIECE: usize = 64;
 /// in the low bits.
 const ROUND: f32 = 12_582_912.0;
 
-/// How a vector is laid out: buckets of `bucket` numbers, the last one shorter, each as a header
-/// and its packed codes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Layout<P = u32> {
-    /// Numbers in a bucket; 0 for the whole vector.
-    pub(super) bucket: usize,
-    /// Bytes before a bucket's codes.
-    pub(super) header: usize,
-    /// How codes are packed: the bits of one, 1 to 8, or another way.
-    pub(super) packing: P,
-}
-
-impl<P: Packing> Layout<P> {
-    /// Numbers in each bucket but the last of a vector of `len`; never 0.
-    pub(super) fn bucket_of(&self, len: usize) -> usize {
-        if self.bucket == 0 { len.max(1) } else { self.bucket.min(len.max(1)) }
-    }
-
-    /// Bytes of one bucket of `count` numbers.
-    pub(super) fn bucket_bytes(&self, count: usize) -> usize {
-        self.header + self.packing.packed_len(count)
-    }
-
-    /// Bytes of a vector of `len` numbers.
-    pub(super) fn bytes(&self, len: usize) -> usize {
-        let bucket = self.bucket_of(len);
-        let last = len % bucket;
-        len / bucket * self.bucket_bytes(bucket)
-            + if last == 0 { 0 } else { self.bucket_bytes(last) }
-    }
-
-    /// The blocks of a vector of `len` numbers: its buckets, if there are several.
-    pub(super) fn blocks(&self, len: usize) -> Option<Blocks> {
-        let numbers = self.bucket_of(len);
-        (numbers < len).then(|| Blocks { numbers, bytes: self.bucket_bytes(numbers) })
-    }
-
-    /// Checks the length, each header by `header`, that no code exceeds `greatest`, and that unused
-    /// bits are 0.
-    pub(super) fn check(
-        &self,
-        len: usize,
-        bytes: &[u8],
-        greatest: u8,
-        header: impl Fn(&[u8]) -> Result<(), String>,
-    ) -> Result<(), Malformed> {
-        expect_length(bytes, self.bytes(len))?;
-        let bucket = self.bucket_of(len);
-        for (index, bytes) in bytes.chunks(self.bucket_bytes(bucket)).enumerate() {
-            let wrong = |what: String| Malformed(format!("bucket {index}: {what}"));
-            let count = bucket.min(len - index * bucket);
-            let (head, packed) = bytes.split_at(self.header);
-            header(head).map_err(wrong)?;
-            let last = count - count % BLOCK;
-            if !self.packing.is_padded(&packed[self.packing.packed_len(last)..], count - last) {
-                return Err(wrong("an unused bit is set".into()));
-            }
-            if !self.packing.is_within(packed, count, greatest) {
-                return Err(wrong(format!("a code is above {greatest}")));
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Refuses any length but `expected`.
 pub(crate) fn expect_length(bytes: &[u8], expected: usize) -> Result<(), Malformed> {
     if bytes.len() == expected {
@@ -102,6 +36,16 @@ pub(crate) fn take_float(bytes: &mut &[u8]) -> f32 {
         bytes.split_first_chunk::<4>().expect("a checked payload holds its headers");
     *bytes = rest;
     f32::from_le_bytes(*float)
+}
+
+/// Checks the header of a bucket that is one magnitude.
+pub(super) fn check_magnitude(mut header: &[u8]) -> Result<(), String> {
+    let magnitude = take_float(&mut header);
+    if magnitude >= 0.0 && magnitude.is_finite() {
+        Ok(())
+    } else {
+        Err(format!("{magnitude} is not a magnitude"))
+    }
 }
 
 /// Appends the packed codes of one bucket, whose first number has index `offset` in the vector.
@@ -286,16 +230,5 @@ mod tests {
         encode(&x, &[], 1024, 8, Some(noise), &mut full, |t| t);
         encode(&x[..500], &x, 1024, 8, Some(noise), &mut cut, |t| t);
         assert_eq!(full[..500], cut);
-    }
-
-    #[test]
-    fn sizes_add_up() {
-        let layout = Layout { bucket: 512, header: 8, packing: 4 };
-        assert_eq!(
-            [0, 1, 511, 512, 513, 1024].map(|n| layout.bytes(n)),
-            [0, 9, 264, 264, 273, 528]
-        );
-        let whole = Layout { bucket: 0, header: 4, packing: 3 };
-        assert_eq!([0, 1, 8, 1024, 1030].map(|n| whole.bytes(n)), [0, 6, 7, 388, 391]);
     }
 }

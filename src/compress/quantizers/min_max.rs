@@ -16,10 +16,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::block::{self, Layout};
+use super::{
+    block,
+    bucketed::{Bucketed, Layout, Quantizer},
+};
 use crate::{
     compress::{
-        Blocks, Class, Compressor, Malformed, NonFinite, Size,
+        Class,
         entry::{Built, Cheaper, Entry, within},
         kernel::{kernel, range},
         nominal,
@@ -80,77 +83,58 @@ impl Default for Params {
 fn build(table: &toml::Table) -> Result<Built, ConfigError> {
     let params: Params = config::read("compressor", table)?;
     let bits = within("bits", params.bits, 1, 8)? as u32;
-    let bucket = within("bucket", params.bucket, 0, i64::from(u32::MAX))? as usize;
-    let compressor =
-        MinMax { layout: Layout { bucket, header: 8, packing: bits }, rounding: params.rounding };
-    Ok(Built::new(compressor, config::resolved(ENTRY.name, &params)))
+    let layout = Layout::new(params.bucket, 8, bits)?;
+    let quantizer = MinMax { bits, rounding: params.rounding };
+    Ok(Built::new(Bucketed { layout, quantizer }, config::resolved(ENTRY.name, &params)))
 }
 
 #[derive(Debug)]
 struct MinMax {
-    layout: Layout,
+    bits: u32,
     rounding: Rounding,
 }
 
 impl MinMax {
     /// L: the steps between min and max.
     fn steps(&self) -> u32 {
-        (1 << self.layout.packing) - 1
+        (1 << self.bits) - 1
     }
 }
 
-impl Compressor for MinMax {
-    fn name(&self) -> &'static str {
-        ENTRY.name
-    }
+impl Quantizer for MinMax {
+    type Packing = u32;
 
-    fn class(&self, len: usize) -> Class {
+    const NAME: &'static str = ENTRY.name;
+
+    fn class(&self, count: usize) -> Class {
         let steps = f64::from(self.steps());
-        let squared = self.bucket(len) as f64 / (2.0 * steps * steps);
+        let squared = count as f64 / (2.0 * steps * steps);
         match self.rounding {
             Rounding::Stochastic => Class::Unbiased { alpha: squared.sqrt() },
             Rounding::Nearest => Class::Contraction { delta: 1.0 - squared },
         }
     }
 
-    fn size(&self, len: usize) -> Size {
-        Size::Exact(self.layout.bytes(len))
+    fn greatest(&self) -> u8 {
+        self.steps() as u8
     }
 
-    fn encode(&self, v: &[f32], noise: Stream, out: &mut Vec<u8>) -> Result<(), NonFinite> {
-        let start = out.len();
-        out.reserve(self.layout.bytes(v.len()));
-        let noise = (self.rounding == Rounding::Stochastic).then_some(noise);
-        if !encode(v, self.layout.bucket_of(v.len()), self.layout.packing, noise, out) {
-            out.truncate(start);
-            return Err(NonFinite::known_in(v));
+    fn check(&self, mut header: &[u8]) -> Result<(), String> {
+        let (middle, half) = (block::take_float(&mut header), block::take_float(&mut header));
+        if half >= 0.0 && (Grid { middle, half, steps: self.steps() as f32 }).is_finite() {
+            Ok(())
+        } else {
+            Err(format!("no grid has its middle at {middle} and steps of twice {half}"))
         }
-        Ok(())
     }
 
-    fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
-        let steps = self.steps();
-        self.layout.check(len, bytes, steps as u8, |mut head| {
-            let (middle, half) = (block::take_float(&mut head), block::take_float(&mut head));
-            if half >= 0.0 && (Grid { middle, half, steps: steps as f32 }).is_finite() {
-                Ok(())
-            } else {
-                Err(format!("no grid has its middle at {middle} and steps of twice {half}"))
-            }
-        })
+    fn encode(&self, v: &[f32], bucket: usize, noise: Stream, out: &mut Vec<u8>) -> bool {
+        let noise = (self.rounding == Rounding::Stochastic).then_some(noise);
+        encode(v, bucket, self.bits, noise, out)
     }
 
-    fn add_into(&self, bytes: &[u8], _noise: Stream, weight: f32, acc: &mut [f32]) {
-        let bucket = self.layout.bucket_of(acc.len());
-        add(bytes, bucket, self.layout.bucket_bytes(bucket), self.layout.packing, weight, acc);
-    }
-
-    fn blocks(&self, len: usize) -> Option<Blocks> {
-        self.layout.blocks(len)
-    }
-
-    fn bucket(&self, len: usize) -> usize {
-        self.layout.bucket_of(len)
+    fn add(&self, bytes: &[u8], bucket: usize, bucket_bytes: usize, weight: f32, acc: &mut [f32]) {
+        add(bytes, bucket, bucket_bytes, self.bits, weight, acc);
     }
 
     fn gaussian_error(&self, len: usize) -> Option<f64> {

@@ -2,7 +2,9 @@
 
 pub(super) mod bf16;
 pub(super) mod block;
+mod bucketed;
 pub(super) mod f16;
+mod half_precision;
 pub(super) mod min_max;
 pub(super) mod one_bit;
 pub(super) mod qsgd;

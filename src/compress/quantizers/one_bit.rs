@@ -16,16 +16,12 @@
 //! DIFFERENCE: buckets of 512 where the paper takes the columns of each weight matrix, which a
 //! compressor does not know. The paper's residual is error feedback, which is part of rules here.
 
-use serde::{Deserialize, Serialize};
-
-use super::block::{self, Layout};
+use super::{
+    block,
+    bucketed::{self, Quantizer},
+};
 use crate::{
-    compress::{
-        Blocks, Class, Compressor, Malformed, NonFinite, Size,
-        entry::{Built, Entry, within},
-        kernel::kernel,
-    },
-    config::{self, ConfigError},
+    compress::{Class, entry::Entry, kernel::kernel},
     rng::Stream,
     vector::{LANES, update},
 };
@@ -34,82 +30,42 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "one-bit",
     summary: "the mean of each bucket's negative numbers or of its others",
     paper: "Seide et al. 2014, 1-Bit Stochastic Gradient Descent",
-    class_words: "contraction",
     constants: &[("bucket", "512: numbers that share two means; 0 for the whole vector")],
-    variants: &["bucket = 0", "bucket = 1", "bucket = 100"],
-    build,
-    ..Entry::BLANK
+    build: |table| bucketed::build_one_bit(table, 8, OneBit),
+    ..bucketed::ONE_BIT
 };
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    bucket: i64,
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Params { bucket: 512 }
-    }
-}
-
-fn build(table: &toml::Table) -> Result<Built, ConfigError> {
-    let params: Params = config::read("compressor", table)?;
-    let bucket = within("bucket", params.bucket, 0, i64::from(u32::MAX))? as usize;
-    let compressor = OneBit { layout: Layout { bucket, header: 8, packing: 1 } };
-    Ok(Built::new(compressor, config::resolved(ENTRY.name, &params)))
-}
-
 #[derive(Debug)]
-struct OneBit {
-    layout: Layout,
-}
+struct OneBit;
 
-impl Compressor for OneBit {
-    fn name(&self) -> &'static str {
-        ENTRY.name
+impl Quantizer for OneBit {
+    type Packing = u32;
+
+    const NAME: &'static str = ENTRY.name;
+
+    fn class(&self, count: usize) -> Class {
+        Class::Contraction { delta: 1.0 / count as f64 }
     }
 
-    fn class(&self, len: usize) -> Class {
-        Class::Contraction { delta: 1.0 / self.bucket(len) as f64 }
+    fn greatest(&self) -> u8 {
+        1
     }
 
-    fn size(&self, len: usize) -> Size {
-        Size::Exact(self.layout.bytes(len))
-    }
-
-    fn encode(&self, v: &[f32], _noise: Stream, out: &mut Vec<u8>) -> Result<(), NonFinite> {
-        let start = out.len();
-        out.reserve(self.layout.bytes(v.len()));
-        if !encode(v, self.layout.bucket_of(v.len()), out) {
-            out.truncate(start);
-            return Err(NonFinite::known_in(v));
+    fn check(&self, mut header: &[u8]) -> Result<(), String> {
+        let (above, below) = (block::take_float(&mut header), block::take_float(&mut header));
+        if above >= 0.0 && above.is_finite() && below <= 0.0 && below.is_finite() {
+            Ok(())
+        } else {
+            Err(format!("{above} and {below} are not means of numbers from 0 and below"))
         }
-        Ok(())
     }
 
-    fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
-        self.layout.check(len, bytes, 1, |mut head| {
-            let (above, below) = (block::take_float(&mut head), block::take_float(&mut head));
-            if above >= 0.0 && above.is_finite() && below <= 0.0 && below.is_finite() {
-                Ok(())
-            } else {
-                Err(format!("{above} and {below} are not means of numbers from 0 and below"))
-            }
-        })
+    fn encode(&self, v: &[f32], bucket: usize, _noise: Stream, out: &mut Vec<u8>) -> bool {
+        encode(v, bucket, out)
     }
 
-    fn add_into(&self, bytes: &[u8], _noise: Stream, weight: f32, acc: &mut [f32]) {
-        let bucket = self.layout.bucket_of(acc.len());
-        add(bytes, bucket, self.layout.bucket_bytes(bucket), weight, acc);
-    }
-
-    fn blocks(&self, len: usize) -> Option<Blocks> {
-        self.layout.blocks(len)
-    }
-
-    fn bucket(&self, len: usize) -> usize {
-        self.layout.bucket_of(len)
+    fn add(&self, bytes: &[u8], bucket: usize, bucket_bytes: usize, weight: f32, acc: &mut [f32]) {
+        add(bytes, bucket, bucket_bytes, weight, acc);
     }
 }
 

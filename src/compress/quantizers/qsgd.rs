@@ -17,10 +17,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::block::{self, Layout};
+use super::{
+    block,
+    bucketed::{Bucketed, Layout, Quantizer},
+};
 use crate::{
     compress::{
-        Blocks, Class, Compressor, Malformed, NonFinite, Size,
+        Class,
         entry::{Built, Cheaper, Entry, within},
         kernel::{self, kernel},
         nominal,
@@ -76,20 +79,17 @@ impl Default for Params {
 fn build(table: &toml::Table) -> Result<Built, ConfigError> {
     let params: Params = config::read("compressor", table)?;
     let levels = within("levels", params.levels, 1, 127)? as u8;
-    let bucket = within("bucket", params.bucket, 0, i64::from(u32::MAX))? as usize;
     let width = (2 * u32::from(levels)).ilog2() + 1;
-    let compressor = Qsgd {
-        layout: Layout { bucket, header: 4, packing: width },
-        levels,
-        scaled: params.scaled,
-    };
-    Ok(Built::new(compressor, config::resolved(ENTRY.name, &params)))
+    let layout = Layout::new(params.bucket, 4, width)?;
+    let quantizer = Qsgd { levels, width, scaled: params.scaled };
+    Ok(Built::new(Bucketed { layout, quantizer }, config::resolved(ENTRY.name, &params)))
 }
 
 #[derive(Debug)]
 struct Qsgd {
-    layout: Layout,
     levels: u8,
+    /// Bits of a code.
+    width: u32,
     scaled: bool,
 }
 
@@ -100,13 +100,13 @@ fn variance_bound(count: usize, levels: f64) -> f64 {
     if ratio < 1.0 { ratio * ratio } else { ratio }
 }
 
-impl Compressor for Qsgd {
-    fn name(&self) -> &'static str {
-        ENTRY.name
-    }
+impl Quantizer for Qsgd {
+    type Packing = u32;
 
-    fn class(&self, len: usize) -> Class {
-        let bound = variance_bound(self.bucket(len), f64::from(self.levels));
+    const NAME: &'static str = ENTRY.name;
+
+    fn class(&self, count: usize) -> Class {
+        let bound = variance_bound(count, f64::from(self.levels));
         if self.scaled {
             Class::Contraction { delta: 1.0 / (1.0 + bound) }
         } else {
@@ -114,60 +114,32 @@ impl Compressor for Qsgd {
         }
     }
 
-    fn size(&self, len: usize) -> Size {
-        Size::Exact(self.layout.bytes(len))
+    fn greatest(&self) -> u8 {
+        2 * self.levels
     }
 
-    fn encode(&self, v: &[f32], noise: Stream, out: &mut Vec<u8>) -> Result<(), NonFinite> {
-        let start = out.len();
-        out.reserve(self.layout.bytes(v.len()));
-        let bucket = self.layout.bucket_of(v.len());
-        if !encode(v, bucket, self.layout.packing, f32::from(self.levels), self.scaled, noise, out)
-        {
-            out.truncate(start);
-            return Err(NonFinite::known_in(v));
+    fn check(&self, mut header: &[u8]) -> Result<(), String> {
+        let step = block::take_float(&mut header);
+        if step >= 0.0 && (step * f32::from(self.levels)).is_finite() {
+            Ok(())
+        } else {
+            Err(format!("{step} is not a step"))
         }
-        Ok(())
     }
 
-    fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
-        let levels = f32::from(self.levels);
-        self.layout.check(len, bytes, 2 * self.levels, |mut head| {
-            let step = block::take_float(&mut head);
-            if step >= 0.0 && (step * levels).is_finite() {
-                Ok(())
-            } else {
-                Err(format!("{step} is not a step"))
-            }
-        })
+    fn encode(&self, v: &[f32], bucket: usize, noise: Stream, out: &mut Vec<u8>) -> bool {
+        encode(v, bucket, self.width, f32::from(self.levels), self.scaled, noise, out)
     }
 
-    fn add_into(&self, bytes: &[u8], _noise: Stream, weight: f32, acc: &mut [f32]) {
-        let bucket = self.layout.bucket_of(acc.len());
-        add(
-            bytes,
-            bucket,
-            self.layout.bucket_bytes(bucket),
-            self.layout.packing,
-            f32::from(self.levels),
-            weight,
-            acc,
-        );
-    }
-
-    fn blocks(&self, len: usize) -> Option<Blocks> {
-        self.layout.blocks(len)
-    }
-
-    fn bucket(&self, len: usize) -> usize {
-        self.layout.bucket_of(len)
+    fn add(&self, bytes: &[u8], bucket: usize, bucket_bytes: usize, weight: f32, acc: &mut [f32]) {
+        add(bytes, bucket, bucket_bytes, self.width, f32::from(self.levels), weight, acc);
     }
 
     /// n / (4 s^2): each of n numbers errs by at most half a step |x|_2 / s (in the mean square).
     /// Vectors of +-|x|_2 / (2 s) attain it, and leave errors of the same form.
-    fn residual_error(&self, len: usize) -> Option<f64> {
+    fn residual_error(&self, count: usize) -> Option<f64> {
         let levels = f64::from(self.levels);
-        (!self.scaled).then(|| self.bucket(len) as f64 / (4.0 * levels * levels))
+        (!self.scaled).then(|| count as f64 / (4.0 * levels * levels))
     }
 
     fn gaussian_error(&self, len: usize) -> Option<f64> {

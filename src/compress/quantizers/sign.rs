@@ -9,16 +9,16 @@
 //! DIFFERENCE: buckets of 512 where the paper takes the whole vector (`bucket = 0`) or a layer of
 //! the model.
 
-use serde::{Deserialize, Serialize};
-
-use super::block::{self, Layout};
+use super::{
+    block,
+    bucketed::{self, Quantizer},
+};
 use crate::{
     compress::{
-        Blocks, Class, Compressor, Malformed, NonFinite, Size,
-        entry::{Built, Entry, within},
+        Class,
+        entry::Entry,
         kernel::{self, kernel},
     },
-    config::{self, ConfigError},
     rng::Stream,
 };
 
@@ -26,82 +26,37 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "sign",
     summary: "the sign of each number times its bucket's mean magnitude",
     paper: "Karimireddy et al. 2019, Error Feedback Fixes SignSGD",
-    class_words: "contraction",
     constants: &[("bucket", "512: numbers that share a magnitude; 0 for the whole vector")],
-    variants: &["bucket = 0", "bucket = 1", "bucket = 100"],
-    build,
-    ..Entry::BLANK
+    build: |table| bucketed::build_one_bit(table, 4, Sign),
+    ..bucketed::ONE_BIT
 };
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    bucket: i64,
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Params { bucket: 512 }
-    }
-}
-
-fn build(table: &toml::Table) -> Result<Built, ConfigError> {
-    let params: Params = config::read("compressor", table)?;
-    let bucket = within("bucket", params.bucket, 0, i64::from(u32::MAX))? as usize;
-    let compressor = Sign { layout: Layout { bucket, header: 4, packing: 1 } };
-    Ok(Built::new(compressor, config::resolved(ENTRY.name, &params)))
-}
-
 #[derive(Debug)]
-struct Sign {
-    layout: Layout,
-}
+struct Sign;
 
-impl Compressor for Sign {
-    fn name(&self) -> &'static str {
-        ENTRY.name
+impl Quantizer for Sign {
+    type Packing = u32;
+
+    const NAME: &'static str = ENTRY.name;
+
+    fn class(&self, count: usize) -> Class {
+        Class::Contraction { delta: 1.0 / count as f64 }
     }
 
-    fn class(&self, len: usize) -> Class {
-        Class::Contraction { delta: 1.0 / self.bucket(len) as f64 }
+    fn greatest(&self) -> u8 {
+        1
     }
 
-    fn size(&self, len: usize) -> Size {
-        Size::Exact(self.layout.bytes(len))
+    fn check(&self, header: &[u8]) -> Result<(), String> {
+        block::check_magnitude(header)
     }
 
-    fn encode(&self, v: &[f32], _noise: Stream, out: &mut Vec<u8>) -> Result<(), NonFinite> {
-        let start = out.len();
-        out.reserve(self.layout.bytes(v.len()));
-        if !encode(v, self.layout.bucket_of(v.len()), out) {
-            out.truncate(start);
-            return Err(NonFinite::known_in(v));
-        }
-        Ok(())
+    fn encode(&self, v: &[f32], bucket: usize, _noise: Stream, out: &mut Vec<u8>) -> bool {
+        encode(v, bucket, out)
     }
 
-    fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
-        self.layout.check(len, bytes, 1, |mut head| {
-            let mean = block::take_float(&mut head);
-            if mean >= 0.0 && mean.is_finite() {
-                Ok(())
-            } else {
-                Err(format!("{mean} is not a magnitude"))
-            }
-        })
-    }
-
-    fn add_into(&self, bytes: &[u8], _noise: Stream, weight: f32, acc: &mut [f32]) {
-        let bucket = self.layout.bucket_of(acc.len());
-        add(bytes, bucket, self.layout.bucket_bytes(bucket), weight, acc);
-    }
-
-    fn blocks(&self, len: usize) -> Option<Blocks> {
-        self.layout.blocks(len)
-    }
-
-    fn bucket(&self, len: usize) -> usize {
-        self.layout.bucket_of(len)
+    fn add(&self, bytes: &[u8], bucket: usize, bucket_bytes: usize, weight: f32, acc: &mut [f32]) {
+        add(bytes, bucket, bucket_bytes, weight, acc);
     }
 }
 

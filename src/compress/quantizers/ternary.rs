@@ -20,11 +20,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::block::{self, Layout};
+use super::{
+    block,
+    bucketed::{Bucketed, Layout, Quantizer},
+};
 use crate::{
     compress::{
-        Blocks, Class, Compressor, Malformed, NonFinite, Size,
-        entry::{Built, Entry, within},
+        Class,
+        entry::{Built, Entry},
         kernel::{self, kernel, range},
         nominal,
         trits::Trits,
@@ -66,29 +69,27 @@ impl Default for Params {
 
 fn build(table: &toml::Table) -> Result<Built, ConfigError> {
     let params: Params = config::read("compressor", table)?;
-    let bucket = within("bucket", params.bucket, 0, i64::from(u32::MAX))? as usize;
+    let layout = Layout::new(params.bucket, 4, Trits)?;
     if params.clamp != 0.0 && !(1.0..=1000.0).contains(&params.clamp) {
         let problem = "expected 0 (none) or a number from 1 to 1000";
         return Err(ConfigError::new("compressor.clamp", params.clamp, problem));
     }
-    let compressor =
-        Ternary { layout: Layout { bucket, header: 4, packing: Trits }, clamp: params.clamp };
-    Ok(Built::new(compressor, config::resolved(ENTRY.name, &params)))
+    let quantizer = Ternary { clamp: params.clamp };
+    Ok(Built::new(Bucketed { layout, quantizer }, config::resolved(ENTRY.name, &params)))
 }
 
 #[derive(Debug)]
 struct Ternary {
-    layout: Layout<Trits>,
     clamp: f64,
 }
 
-impl Compressor for Ternary {
-    fn name(&self) -> &'static str {
-        ENTRY.name
-    }
+impl Quantizer for Ternary {
+    type Packing = Trits;
 
-    fn class(&self, len: usize) -> Class {
-        let squared = ((self.bucket(len) as f64).sqrt() - 1.0) / 2.0;
+    const NAME: &'static str = ENTRY.name;
+
+    fn class(&self, count: usize) -> Class {
+        let squared = ((count as f64).sqrt() - 1.0) / 2.0;
         if self.clamp == 0.0 {
             return Class::Unbiased { alpha: squared.sqrt() };
         }
@@ -97,42 +98,20 @@ impl Compressor for Ternary {
         Class::Contraction { delta: 1.0 - clamped.min(squared.max(1.0)) }
     }
 
-    fn size(&self, len: usize) -> Size {
-        Size::Exact(self.layout.bytes(len))
+    fn greatest(&self) -> u8 {
+        2
     }
 
-    fn encode(&self, v: &[f32], noise: Stream, out: &mut Vec<u8>) -> Result<(), NonFinite> {
-        let start = out.len();
-        out.reserve(self.layout.bytes(v.len()));
-        if !encode(v, self.layout.bucket_of(v.len()), self.clamp, noise, out) {
-            out.truncate(start);
-            return Err(NonFinite::known_in(v));
-        }
-        Ok(())
+    fn check(&self, header: &[u8]) -> Result<(), String> {
+        block::check_magnitude(header)
     }
 
-    fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
-        self.layout.check(len, bytes, 2, |mut head| {
-            let greatest = block::take_float(&mut head);
-            if greatest >= 0.0 && greatest.is_finite() {
-                Ok(())
-            } else {
-                Err(format!("{greatest} is not a magnitude"))
-            }
-        })
+    fn encode(&self, v: &[f32], bucket: usize, noise: Stream, out: &mut Vec<u8>) -> bool {
+        encode(v, bucket, self.clamp, noise, out)
     }
 
-    fn add_into(&self, bytes: &[u8], _noise: Stream, weight: f32, acc: &mut [f32]) {
-        let bucket = self.layout.bucket_of(acc.len());
-        add(bytes, bucket, self.layout.bucket_bytes(bucket), weight, acc);
-    }
-
-    fn blocks(&self, len: usize) -> Option<Blocks> {
-        self.layout.blocks(len)
-    }
-
-    fn bucket(&self, len: usize) -> usize {
-        self.layout.bucket_of(len)
+    fn add(&self, bytes: &[u8], bucket: usize, bucket_bytes: usize, weight: f32, acc: &mut [f32]) {
+        add(bytes, bucket, bucket_bytes, weight, acc);
     }
 
     fn gaussian_error(&self, len: usize) -> Option<f64> {

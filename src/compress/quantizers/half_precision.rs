@@ -1,0 +1,110 @@
+//! What codes of 16 bits per number share: each number is a float of half the width, little-endian,
+//! rounded to nearest, ties to even.
+
+use std::fmt;
+
+use super::block::expect_length;
+use crate::{
+    compress::{
+        Blocks, Class, Compressor, Malformed, NonFinite, Size,
+        entry::{Cheaper, Entry},
+    },
+    rng::Stream,
+};
+
+/// Numbers converted at a time, on the stack.
+pub(super) const CHUNK: usize = 512;
+
+/// A float format of 16 bits.
+pub(super) trait Half: Send + Sync + fmt::Debug {
+    /// Its name in the registry.
+    const NAME: &'static str;
+
+    /// The worst-case delta.
+    const DELTA: f64;
+
+    /// The bits of infinity: all those of the exponent.
+    const INFINITE: u16;
+
+    /// Appends all numbers, or returns false if one is a NaN or an infinity.
+    fn encode(v: &[f32], out: &mut Vec<u8>) -> bool;
+
+    /// `acc += weight * C(v)`.
+    fn add(bytes: &[u8], weight: f32, acc: &mut [f32]);
+}
+
+/// The compressor of a float format.
+#[derive(Debug)]
+pub(super) struct HalfPrecision<H: Half>(pub(super) H);
+
+impl<H: Half> Compressor for HalfPrecision<H> {
+    fn name(&self) -> &'static str {
+        H::NAME
+    }
+
+    fn class(&self, _len: usize) -> Class {
+        Class::Contraction { delta: H::DELTA }
+    }
+
+    fn size(&self, len: usize) -> Size {
+        Size::Exact(2 * len)
+    }
+
+    fn encode(&self, v: &[f32], _noise: Stream, out: &mut Vec<u8>) -> Result<(), NonFinite> {
+        let start = out.len();
+        out.reserve(2 * v.len());
+        if !H::encode(v, out) {
+            out.truncate(start);
+            return Err(NonFinite::known_in(v));
+        }
+        Ok(())
+    }
+
+    fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
+        expect_length(bytes, 2 * len)?;
+        check_words(bytes, H::INFINITE)
+    }
+
+    fn add_into(&self, bytes: &[u8], _noise: Stream, weight: f32, acc: &mut [f32]) {
+        H::add(bytes, weight, acc);
+    }
+
+    fn blocks(&self, _len: usize) -> Option<Blocks> {
+        Some(Blocks { numbers: 1, bytes: 2 })
+    }
+}
+
+/// The values that float formats share.
+pub(super) const FORMAT: Entry = Entry {
+    cheaper: |_| {
+        let words = "a quarter of the bytes: 4 bits for each number";
+        Some(Cheaper::new("kind", "min-max", words))
+    },
+    ..Entry::BLANK
+};
+
+/// Appends words as little-endian bytes.
+#[inline(always)]
+pub(super) fn write_words(words: &[u16], out: &mut Vec<u8>) {
+    if cfg!(target_endian = "little") {
+        out.extend_from_slice(bytemuck::cast_slice(words));
+    } else {
+        out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    }
+}
+
+/// Checks that all 16-bit floats of `bytes` are finite: their exponent bits are not those of
+/// `infinite`.
+fn check_words(bytes: &[u8], infinite: u16) -> Result<(), Malformed> {
+    let is_bad = |word: &[u8; 2]| u16::from_le_bytes(*word) & infinite == infinite;
+    for (index, block) in bytes.as_chunks::<2>().0.chunks(1024).enumerate() {
+        if block.iter().fold(false, |bad, word| bad | is_bad(word)) {
+            let within = block.iter().position(is_bad).unwrap_or(0);
+            return Err(Malformed(format!(
+                "the number at index {} is not finite",
+                index * 1024 + within
+            )));
+        }
+    }
+    Ok(())
+}
