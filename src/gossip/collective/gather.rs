@@ -3,8 +3,9 @@
 use super::Pattern;
 use crate::{
     compress::{Format, Payload},
-    gossip::rule::Visitor,
+    gossip::plan::At,
     rng::Stream,
+    state::Visitor,
     units::NodeId,
     vector,
 };
@@ -65,12 +66,30 @@ impl Gather {
         }
     }
 
-    /// Takes the frame of another node.
-    pub fn received(&mut self, from: NodeId, payload: &Payload<'_>) {
+    /// Takes the frame of another node: a vector to add in exchange 0; then the server's result, by
+    /// which the model moves, `x -= step * result`.
+    pub fn received(
+        &mut self,
+        at: &At,
+        from: NodeId,
+        payload: &Payload<'_>,
+        step: f32,
+        x: &mut [f32],
+    ) {
+        if at.exchange > 0 {
+            return payload.add_into(-step, x);
+        }
         if from > self.id {
             self.add_own();
         }
         payload.add_into(self.weight, &mut self.acc);
+    }
+
+    /// Takes the server's own result, as it has sent it: `x -= step * result`. Then sets the mean to
+    /// 0.
+    pub fn sent_result(&mut self, own: &Payload<'_>, step: f32, x: &mut [f32]) {
+        own.add_into(-step, x);
+        self.acc.fill(0.0);
     }
 
     /// After all frames: the mean (or sum), plus what was left in it before. Only on a node that
@@ -80,10 +99,12 @@ impl Gather {
         &mut self.acc
     }
 
-    /// `x -= step * mean`, then sets the mean to 0.
-    pub fn apply(&mut self, step: f32, x: &mut [f32]) {
-        vector::axpy(-step, self.mean(), x);
-        self.acc.fill(0.0);
+    /// After all frames, if all nodes add: `x -= step * mean`. Then sets the mean to 0.
+    pub fn land(&mut self, step: f32, x: &mut [f32]) {
+        if self.pattern == Pattern::AllToAll {
+            vector::axpy(-step, self.mean(), x);
+            self.acc.fill(0.0);
+        }
     }
 
     /// Lists what the mean keeps from round to round.

@@ -3,7 +3,8 @@
 use super::{Pattern, chunk, chunk_sent};
 use crate::{
     compress::{NonFinite, Payload},
-    gossip::{party::Writer, rule::Visitor},
+    gossip::party::Writer,
+    state::Visitor,
     units::NodeId,
     vector,
 };

@@ -3,6 +3,7 @@
 use super::Pattern;
 use crate::{
     compress::{Entries, Payload},
+    gossip::plan::At,
     units::NodeId,
 };
 
@@ -46,8 +47,11 @@ impl Union {
         }
     }
 
-    /// Takes the frame of another node.
-    pub fn received(&mut self, from: NodeId, payload: &Payload<'_>) {
+    /// Takes the frame of another node: entries to add in exchange 0; then the server's sum.
+    pub fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) {
+        if at.exchange > 0 {
+            return read(payload, self.d, &mut self.total);
+        }
         if from > self.id {
             self.add_own();
         }
@@ -55,8 +59,12 @@ impl Union {
         payload.entries(self.d, &mut |index, value| add(acc, touched, index, value));
     }
 
-    /// After all frames: on nodes that form sums, collects the entries that any node has sent.
-    pub fn close(&mut self) {
+    /// After all frames of exchange 0: on nodes that form sums, collects the entries that any node
+    /// has sent.
+    pub fn close(&mut self, at: &At) {
+        if at.exchange > 0 {
+            return;
+        }
         self.add_own();
         if self.adds() {
             self.total.clear();
@@ -68,11 +76,6 @@ impl Union {
                 *bits &= *bits - 1;
             }
         }
-    }
-
-    /// Takes the sum that another node has formed.
-    pub fn receive_total(&mut self, total: &Payload<'_>) {
-        read(total, self.d, &mut self.total);
     }
 
     /// The sum.

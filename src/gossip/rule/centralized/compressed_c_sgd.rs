@@ -79,12 +79,11 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let plan = Collective::after_gradient(pattern, nodes, vec![format.clone(), down]);
     Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
         let gather = Gather::new(pattern, nodes, node, format.clone(), x.len());
-        Compressed { all: pattern == Pattern::AllToAll, gather }
+        Compressed { gather }
     }))
 }
 
 struct Compressed {
-    all: bool,
     gather: Gather,
 }
 
@@ -98,16 +97,11 @@ impl Party for Compressed {
             return self.gather.sent(own);
         }
         // The server takes the step that it sends to the others.
-        own.add_into(-1.0, &mut local.x);
-        self.gather.mean().fill(0.0);
+        self.gather.sent_result(own, 1.0, &mut local.x);
     }
 
     fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        if at.exchange == 0 {
-            self.gather.received(from, p);
-        } else {
-            p.add_into(-1.0, &mut local.x);
-        }
+        self.gather.received(at, from, p, 1.0, &mut local.x);
         Ok(())
     }
 
@@ -120,9 +114,7 @@ impl Rule for Compressed {
     fn gradient(&mut self, _: &mut Local, _: Round, _: f32) {}
 
     fn land(&mut self, local: &mut Local, _: &At) {
-        if self.all {
-            self.gather.apply(1.0, &mut local.x);
-        }
+        self.gather.land(1.0, &mut local.x);
     }
 
     fn state(&mut self, visitor: &mut dyn Visitor) {

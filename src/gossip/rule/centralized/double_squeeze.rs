@@ -65,11 +65,7 @@ impl Party for DoubleSqueeze {
     }
 
     fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        if at.exchange == 0 {
-            self.gather.received(from, p);
-        } else {
-            p.add_into(-self.step, &mut local.x);
-        }
+        self.gather.received(at, from, p, self.step, &mut local.x);
         Ok(())
     }
 

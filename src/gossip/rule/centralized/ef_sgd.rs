@@ -53,15 +53,12 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
         let gather = Gather::new(pattern, nodes, node, format.clone(), x.len());
         let zeros = vec![0.0; x.len()];
-        let all = pattern == Pattern::AllToAll;
-        EfSgd { all, gather, decay: 1.0, step: 1.0, error: zeros }
+        EfSgd { gather, decay: 1.0, step: 1.0, error: zeros }
     }))
 }
 
 /// The rule of one node, also that of `sparse-loco`.
 pub(crate) struct EfSgd {
-    /// Whether all send to all; else a server adds.
-    pub all: bool,
     pub gather: Gather,
     /// What is kept of the memory in each round: 1 here.
     pub decay: f32,
@@ -81,16 +78,11 @@ impl Party for EfSgd {
             own.add_into(-1.0, &mut self.error);
             return self.gather.sent(own);
         }
-        own.add_into(-self.step, &mut local.x);
-        self.gather.mean().fill(0.0);
+        self.gather.sent_result(own, self.step, &mut local.x);
     }
 
     fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        if at.exchange == 0 {
-            self.gather.received(from, p);
-        } else {
-            p.add_into(-self.step, &mut local.x);
-        }
+        self.gather.received(at, from, p, self.step, &mut local.x);
         Ok(())
     }
 
@@ -107,9 +99,7 @@ impl Rule for EfSgd {
     }
 
     fn land(&mut self, local: &mut Local, _: &At) {
-        if self.all {
-            self.gather.apply(self.step, &mut local.x);
-        }
+        self.gather.land(self.step, &mut local.x);
     }
 
     fn state(&mut self, visitor: &mut dyn Visitor) {

@@ -103,16 +103,11 @@ impl Party for SignSgd {
         if at.exchange == 0 {
             return self.gather.sent(own);
         }
-        own.add_into(-self.step, &mut local.x);
-        self.gather.mean().fill(0.0);
+        self.gather.sent_result(own, self.step, &mut local.x);
     }
 
     fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        if at.exchange == 0 {
-            self.gather.received(from, p);
-        } else {
-            p.add_into(-self.step, &mut local.x);
-        }
+        self.gather.received(at, from, p, self.step, &mut local.x);
         Ok(())
     }
 
@@ -129,7 +124,7 @@ impl Rule for SignSgd {
     fn land(&mut self, local: &mut Local, _: &At) {
         if self.all {
             to_signs(self.gather.mean());
-            self.gather.apply(self.step, &mut local.x);
+            self.gather.land(self.step, &mut local.x);
         }
     }
 

@@ -121,18 +121,12 @@ impl Party for TopKAllGather {
     }
 
     fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        if at.exchange == 0 {
-            self.union.received(from, p);
-        } else {
-            self.union.receive_total(p);
-        }
+        self.union.received(at, from, p);
         Ok(())
     }
 
     fn close(&mut self, _: &mut Local, at: &At) {
-        if at.exchange == 0 {
-            self.union.close();
-        }
+        self.union.close(at);
     }
 
     fn copies(&self) -> Option<&dyn Copies> {

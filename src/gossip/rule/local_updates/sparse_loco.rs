@@ -94,7 +94,6 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let frames = vec![format.clone(), setting.dense()];
     let plan = Collective::after_gradient(pattern, nodes, frames);
     Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| EfSgd {
-        all: pattern == Pattern::AllToAll,
         gather: Gather::new(pattern, nodes, node, format.clone(), x.len()),
         decay,
         step,
