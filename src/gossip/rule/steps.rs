@@ -23,11 +23,12 @@
 //! **delta** is the compressor's nominal one, except where C sends the greatest entries (top-k, and
 //! all that keep more of a Gaussian vector than their share of its entries). Error feedback leaves
 //! vectors that are flatter than Gaussian ones, so their k greatest entries hold less than nominal
-//! delta says: with top-k at a density of 0.01 gossip alone was unstable above 6 k / d on a ring of 8 and above 5 k / d on
-//! the complete graph and the torus, where nominal delta would be 8 k / d (17 k / d at a density of
-//! 0.0001); smaller densities are tested with the defaults alone (`tests/rules/gossip_alone.rs`).
-//! DeepSqueeze, which compresses x itself, was unstable above 3.5 k / d and 2.5 k / d. The default
-//! is half of these limits too, and at most half of nominal delta.
+//! delta says. With top-k at a density of 0.01 gossip alone was unstable above 6 k / d on a ring of
+//! 8 and above 5 k / d on the complete graph and the torus, where nominal delta would be 8 k / d (17
+//! k / d at a density of 0.0001). All sparse compressors are tested with the defaults alone, at
+//! densities from 0.0001 to 0.5 (`tests/rules/gossip_alone.rs`). DeepSqueeze, which compresses x
+//! itself, was unstable above 3.5 k / d and 2.5 k / d. The default is half of these limits too, and
+//! at most half of nominal delta.
 //!
 //! **With a momentum gamma** on the models (`compressed-gasloc`) what a copy lags behind adds up
 //! over 1 / (1 - gamma) rounds. On rings and all pairs the limit fell as 1 - gamma for random-k and
