@@ -5,10 +5,12 @@ use gradvine::{
     gossip::{
         party::{Answers, Copies, Encoded, Local, Party, Received, Writer},
         plan::At,
-        rule::{Parts, Rule, Visitor},
+        rule::{Parts, Prepared, Rule, Visitor},
     },
     units::{NodeId, Round},
 };
+
+use crate::Run;
 
 /// Called before the inner rule is.
 pub trait Hook: Send {
@@ -118,6 +120,15 @@ pub struct Alone {
 }
 
 impl Alone {
+    /// The rule of each node of a run, at its start.
+    pub fn all(run: &Run, prepared: &Prepared) -> Vec<Alone> {
+        let alone = |node: usize| Alone {
+            rule: (prepared.spawn)(NodeId::from(node), &run.start(node)),
+            local: Local::new(run.start(node)),
+        };
+        (0..run.nodes()).map(alone).collect()
+    }
+
     pub fn model(&self) -> Vec<f32> {
         let mut x = vec![0.0; self.local.update.len()];
         self.rule.model(&self.local, &mut x);

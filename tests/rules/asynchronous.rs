@@ -145,19 +145,30 @@ fn nodes_run_freely_over_libp2p_and_end() {
                 'ring:6'\n[data]\nsource = 'breast-cancer'\n\
                 split = 'by-label'\nstandardize = true\n[model]\nkind = 'softmax'\n[rule]\nkind = \
                 'd-psgd'\n[compressor]\n\
-                kind = 'identity'\n[optimizer]\nstep = 0.1\nbatch = 8\nlocal_steps = 2\n";
-    for rule in ["ad-psgd", "swarm"] {
+                kind = 'identity'\n[optimizer]\nstep = 0.1\nbatch = 8\n";
+    let run = |sets: &[&str]| {
+        let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
+        let whole =
+            std::sync::Arc::new(Whole::new(Experiment::parse(text, &sets).unwrap()).unwrap());
+        let ended =
+            net::together(whole.specs(), &whole.design, Transport::Tcp, &mut NoopObserver).unwrap();
+        assert!(ended.iter().all(|one| one.mean == ended[0].mean));
+        let summary = Summary::new(&whole.design, &ended[0].records).unwrap();
+        let accuracy = summary.outcome.test_accuracy_of_mean.unwrap();
+        assert!(accuracy > 0.93, "{sets:?}: {accuracy}");
+        ended
+    };
+    for rule in ["rule.kind='ad-psgd'", "rule.kind='swarm'"] {
         for topology in ["ring:6", "complete:6", "star:6"] {
-            let sets = [format!("rule.kind='{rule}'"), format!("topology.file='{topology}'")];
-            let whole =
-                std::sync::Arc::new(Whole::new(Experiment::parse(text, &sets).unwrap()).unwrap());
-            let ended =
-                net::together(whole.specs(), &whole.design, Transport::Tcp, &mut NoopObserver)
-                    .unwrap();
-            assert!(ended.iter().all(|one| one.mean == ended[0].mean));
-            let summary = Summary::new(&whole.design, &ended[0].records).unwrap();
-            let accuracy = summary.outcome.test_accuracy_of_mean.unwrap();
-            assert!(accuracy > 0.93, "{rule} on {topology}: {accuracy}");
+            run(&[rule, &format!("topology.file='{topology}'"), "optimizer.local_steps=2"]);
         }
+    }
+    for (topology, staleness) in [("star:5", 0), ("star:5", 3), ("complete:4", 10)] {
+        let ended = run(&[
+            "rule.kind='stale-synchronous'",
+            &format!("rule.staleness={staleness}"),
+            &format!("topology.file='{topology}'"),
+        ]);
+        assert!(staleness > 0 || ended.iter().all(|one| one.model == ended[0].model));
     }
 }

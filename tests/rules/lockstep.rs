@@ -68,11 +68,7 @@ struct Lockstep<'a> {
 impl Lockstep<'_> {
     fn new(run: &Run) -> Lockstep<'_> {
         let prepared = run.prepare();
-        let node = |node| Alone {
-            rule: (prepared.spawn)(NodeId::from(node), &run.start(node)),
-            local: Local::new(run.start(node)),
-        };
-        let nodes = (0..run.nodes()).map(node).collect();
+        let nodes = Alone::all(run, &prepared);
         Lockstep { run, prepared, nodes }
     }
 

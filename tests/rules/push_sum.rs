@@ -25,12 +25,7 @@ struct Lossy {
 impl Lossy {
     fn new(run: Run) -> Lossy {
         let prepared = run.prepare();
-        let rules = (0..run.nodes())
-            .map(|node| Alone {
-                rule: (prepared.spawn)(NodeId::from(node), &run.start(node)),
-                local: Local::new(run.start(node)),
-            })
-            .collect();
+        let rules = Alone::all(&run, &prepared);
         Lossy { plan: prepared.plan, rules, run, round: 0 }
     }
 

@@ -1,5 +1,5 @@
 //! Calls that a server holds until the slowest follows: driven by hand, with the nodes that it
-//! waits for and the calls that it refuses, and over libp2p.
+//! waits for and the calls that it refuses.
 
 use std::collections::VecDeque;
 
@@ -134,35 +134,4 @@ fn a_call_that_is_not_the_next_one_is_refused() {
     let mut server = Server::new(3);
     assert_eq!(server.leave(1), None);
     assert!(server.call(1, 0).unwrap().contains("a call after its last one"));
-}
-
-/// Free-running nodes over libp2p: they end, agree on the mean, and have learned.
-#[cfg(feature = "net")]
-#[test]
-#[ignore = "slow"]
-fn nodes_run_freely_over_libp2p_and_end() {
-    use gradvine::{
-        drive::NoopObserver,
-        experiment::{Experiment, Transport},
-        net,
-        run::{Summary, Whole},
-    };
-
-    let text = "[run]\nrounds = 300\nevaluate_every = 100\n[topology]\nfile = \
-                'star:5'\n[data]\nsource = 'breast-cancer'\n\
-                split = 'by-label'\nstandardize = true\n[model]\nkind = 'softmax'\n[rule]\nkind = \
-                'stale-synchronous'\n[compressor]\n\
-                kind = 'identity'\n[optimizer]\nstep = 0.1\nbatch = 8\n";
-    for (topology, staleness) in [("star:5", 0), ("star:5", 3), ("complete:4", 10)] {
-        let sets = [format!("rule.staleness={staleness}"), format!("topology.file='{topology}'")];
-        let whole =
-            std::sync::Arc::new(Whole::new(Experiment::parse(text, &sets).unwrap()).unwrap());
-        let ended =
-            net::together(whole.specs(), &whole.design, Transport::Tcp, &mut NoopObserver).unwrap();
-        assert!(ended.iter().all(|one| one.mean == ended[0].mean));
-        assert!(staleness > 0 || ended.iter().all(|one| one.model == ended[0].model));
-        let summary = Summary::new(&whole.design, &ended[0].records).unwrap();
-        let accuracy = summary.outcome.test_accuracy_of_mean.unwrap();
-        assert!(accuracy > 0.93, "staleness {staleness} on {topology}: {accuracy}");
-    }
 }

@@ -34,12 +34,7 @@ struct Network {
 impl Network {
     fn new(run: Run) -> Network {
         let prepared = run.prepare();
-        let rules = (0..run.nodes())
-            .map(|node| Alone {
-                rule: (prepared.spawn)(NodeId::from(node), &run.start(node)),
-                local: Local::new(run.start(node)),
-            })
-            .collect();
+        let rules = Alone::all(&run, &prepared);
         let learners =
             run.problems().into_iter().map(|problem| Exact { problem, step: run.step }).collect();
         Network { plan: prepared.plan, rules, learners, dice: Stream::new(9, Purpose::Test), run }
