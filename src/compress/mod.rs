@@ -105,8 +105,8 @@ pub trait Compressor: Send + Sync + fmt::Debug {
         false
     }
 
-    /// The most entries of a payload for `len` numbers, if C(v) is sparse. All other numbers of C(v)
-    /// are 0. The default encodes zeros and counts.
+    /// The most entries of a payload for `len` numbers, if C(v) is sparse. All other numbers of
+    /// C(v) are 0. The default encodes zeros and counts.
     fn most_entries(&self, len: usize) -> Option<usize> {
         nominal::count_entries(self, len)
     }

@@ -12,11 +12,12 @@
 //! (gradient clipping, section 3.3; the paper takes 2.5): a smaller s, hence less noise, but
 //! biased, E|C(x) - x|^2 <= (1 + t) |x|^2 with t = c^2/8 up to c = 4 and c - 2 beyond.
 //!
-//! Bytes of a bucket: s as `f32`, then codes sign * b + 1, [five to a byte](crate::compress::trits): 1.6 bits
-//! a number where two bits would take 2, at no cost in time. DIFFERENCE: buckets of 512 where the
-//! paper takes the layers of a model, because s, a maximum, grows with their size. DIFFERENCE:
-//! sigma is the deviation from 0 and not from the mean, which is nearly the same for gradients,
-//! because equal numbers would be cut off to 0. Probabilities are multiples of 2^-15.
+//! Bytes of a bucket: s as `f32`, then codes sign * b + 1, [five to a
+//! byte](crate::compress::trits): 1.6 bits a number where two bits would take 2, at no cost in
+//! time. DIFFERENCE: buckets of 512 where the paper takes the layers of a model, because s, a
+//! maximum, grows with their size. DIFFERENCE: sigma is the deviation from 0 and not from the mean,
+//! which is nearly the same for gradients, because equal numbers would be cut off to 0.
+//! Probabilities are multiples of 2^-15.
 
 use serde::{Deserialize, Serialize};
 

@@ -14,8 +14,9 @@
 //!
 //! Bytes: 9 + b bits a number (sign, eight of the exponent, b), in blocks of 512 numbers: planes of
 //! the highest byte, of the next one where there are 16 bits or more, and so on, one byte a number;
-//! then what is left, fewer than 8 bits, as [codes](crate::compress::bits). At most 15 bits are kept: with 16
-//! a number takes more than three of its four bytes, and `identity` is the better code.
+//! then what is left, fewer than 8 bits, as [codes](crate::compress::bits). At most 15 bits are
+//! kept: with 16 a number takes more than three of its four bytes, and `identity` is the better
+//! code.
 
 use serde::{Deserialize, Serialize};
 

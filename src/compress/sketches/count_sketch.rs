@@ -2,9 +2,9 @@
 //!
 //! Charikar, Chen and Farach-Colton 2002, Finding Frequent Items in Data Streams; for gradients
 //! Ivkin et al. 2019, Communication-efficient Distributed SGD with Sketching. C(x) is the estimate
-//! of every number from a [sketch](crate::compress::CountSketch), whose hashes come from the payload's own
-//! stream. Made for a rule that adds tables and queries them for the largest numbers; as a
-//! compressor of its own it loses more than it keeps if the table is smaller than the vector.
+//! of every number from a [sketch](crate::compress::CountSketch), whose hashes come from the
+//! payload's own stream. Made for a rule that adds tables and queries them for the largest numbers;
+//! as a compressor of its own it loses more than it keeps if the table is smaller than the vector.
 //!
 //! The errors of a row are symmetric, because the sign of each number is random with probability
 //! 1/2, and rows are independent: the median is unbiased. A row's variance is at most (n - 1) / c

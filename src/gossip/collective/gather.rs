@@ -85,8 +85,8 @@ impl Gather {
         payload.add_into(self.weight, &mut self.acc);
     }
 
-    /// Takes the server's own result, as it has sent it: `x -= step * result`. Then sets the mean to
-    /// 0.
+    /// Takes the server's own result, as it has sent it: `x -= step * result`. Then sets the mean
+    /// to 0.
     pub fn sent_result(&mut self, own: &Payload<'_>, step: f32, x: &mut [f32]) {
         own.add_into(-step, x);
         self.acc.fill(0.0);

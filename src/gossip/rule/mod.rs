@@ -1,8 +1,8 @@
 //! Update rules: one file each, in the notation of the paper.
 //!
 //! A rule owns its state and implements [`Party`]. Its [`Plan`](super::plan::Plan) gives receivers
-//! and senders; the compressor turns vectors into bytes. To add a rule: a file in one of the folders
-//! here with an [`Entry`], and a line in [`RULES`].
+//! and senders; the compressor turns vectors into bytes. To add a rule: a file in one of the
+//! folders here with an [`Entry`], and a line in [`RULES`].
 
 mod advice;
 mod centralized;

@@ -24,8 +24,8 @@
 //! all that keep more of a Gaussian vector than their share of its entries). Error feedback leaves
 //! vectors that are flatter than Gaussian ones, so their k greatest entries hold less than nominal
 //! delta says. With top-k at a density of 0.01 gossip alone was unstable above 6 k / d on a ring of
-//! 8 and above 5 k / d on the complete graph and the torus, where nominal delta would be 8 k / d (17
-//! k / d at a density of 0.0001). All sparse compressors are tested with the defaults alone, at
+//! 8 and above 5 k / d on the complete graph and the torus, where nominal delta would be 8 k / d
+//! (17 k / d at a density of 0.0001). All sparse compressors are tested with the defaults alone, at
 //! densities from 0.0001 to 0.5 (`tests/rules/gossip_alone.rs`). DeepSqueeze, which compresses x
 //! itself, was unstable above 3.5 k / d and 2.5 k / d. The default is half of these limits too, and
 //! at most half of nominal delta.
@@ -137,16 +137,16 @@ fn factor(setting: &Setting<'_>) -> f64 {
     if away > 0.0 { (0.5 / away).min(0.7) } else { 0.7 }
 }
 
-/// p = k / d, if C sends k entries and chooses the greatest. Of a Gaussian vector these hold at least
-/// p + p (1 - p); entries chosen at random hold p. C has to keep half of the difference.
+/// p = k / d, if C sends k entries and chooses the greatest. Of a Gaussian vector these hold at
+/// least p + p (1 - p); entries chosen at random hold p. C has to keep half of the difference.
 fn density_of_greatest(setting: &Setting<'_>) -> Option<f64> {
     let most = setting.compressor.most_entries(setting.parameters)?;
     let p = most as f64 / setting.parameters.max(1) as f64;
     (setting.nominal_delta > p + 0.5 * p * (1.0 - p)).then_some(p)
 }
 
-/// The part of a vector left by error feedback that C keeps; of the greatest entries at most `times`
-/// k / d.
+/// The part of a vector left by error feedback that C keeps; of the greatest entries at most
+/// `times` k / d.
 fn delta(setting: &Setting<'_>, times: f64) -> f64 {
     if setting.nominal_delta <= 0.0 {
         return NO_CONTRACTION;

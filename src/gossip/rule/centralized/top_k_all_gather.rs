@@ -35,8 +35,8 @@ pub(crate) const ENTRY: Entry = Entry {
     state: "the error memory e_i, the update; the sum, where it is formed",
     sends: "all-to-all: k entries to all; server: k entries up, the union of all, up to min(d, n \
             k) entries, down",
-    conditions: "a sparse compressor (such as top-k, random-k) that is a contraction; a server with links \
-                 to all, or all links",
+    conditions: "a sparse compressor (such as top-k, random-k) that is a contraction; a server \
+                 with links to all, or all links",
     constants: &[COLLECTIVE],
     compresses: true,
     home: "star",

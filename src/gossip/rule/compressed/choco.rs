@@ -36,9 +36,10 @@ pub(crate) const ENTRY: Entry = Entry {
             "gamma",
             "gossip step; default F x nominal delta (if C sends the k greatest entries: half of \
              that, at most F x 4.2 k / d), F = min(0.7, 1 / (2 max_i sum_{j != i} |W_ij|)): half \
-             of the limit of stability; 1 where C is exact; \"measured\": min(1, d / ((2 - d) max_i sum_{j != i} |W_ij|)) of an \
-             unbiased C, else F x d, with the contraction d of the node's own differences; of a \
-             link the lesser of its two ends (not with order iclr)",
+             of the limit of stability; 1 where C is exact; \"measured\": min(1, d / ((2 - d) \
+             max_i sum_{j != i} |W_ij|)) of an unbiased C, else F x d, with the contraction d of \
+             the node's own differences; of a link the lesser of its two ends (not with order \
+             iclr)",
         ),
         (
             "order",

@@ -30,7 +30,8 @@ pub(crate) const ENTRY: Entry = Entry {
     constants: &[(
         "gamma",
         "gossip step; default as for choco: F x nominal delta (if C sends the k greatest entries: \
-         half of that, at most F x 4.2 k / d), F = min(0.7, 1 / (2 max_i sum_{j != i} |W_ij|)); 1 where C is exact",
+         half of that, at most F x 4.2 k / d), F = min(0.7, 1 / (2 max_i sum_{j != i} |W_ij|)); 1 \
+         where C is exact",
     )],
     compresses: true,
     prepare,

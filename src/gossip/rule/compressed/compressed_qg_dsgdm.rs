@@ -1,8 +1,9 @@
 //! QG-DSGDm on public copies: a momentum of the mixed models, and gossip by compressed differences.
 //!
 //! Lin, Karimireddy, Stich, Jaggi: Quasi-Global Momentum: Accelerating Decentralized Deep Learning
-//! on Heterogeneous Data (2021), see [`qg_dsgdm`](crate::gossip::rule::decentralized::qg_dsgdm); Koloskova, Stich, Jaggi: Decentralized
-//! Stochastic Optimization and Gossip Algorithms with Compressed Communication (2019), Algorithm 2.
+//! on Heterogeneous Data (2021), see [`qg_dsgdm`](crate::gossip::rule::decentralized::qg_dsgdm);
+//! Koloskova, Stich, Jaggi: Decentralized Stochastic Optimization and Gossip Algorithms with
+//! Compressed Communication (2019), Algorithm 2.
 //!
 //! DIFFERENCE to both: QG-DSGDm mixes z itself, here its public copy is mixed by CHOCO's step:
 //!

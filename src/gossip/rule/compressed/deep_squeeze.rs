@@ -48,8 +48,9 @@ pub(crate) const ENTRY: Entry = Entry {
         (
             "eta",
             "averaging step; default F / 2 x nominal delta (if C sends the k greatest entries: at \
-             most F x 2.8 k / d), F = min(0.7, 1 / (2 max_i sum_{j != i} |W_ij|)): a quarter to a half of the limit of \
-             stability; 1 where C is exact; with a delay at most half of its limit",
+             most F x 2.8 k / d), F = min(0.7, 1 / (2 max_i sum_{j != i} |W_ij|)): a quarter to a \
+             half of the limit of stability; 1 where C is exact; with a delay at most half of its \
+             limit",
         ),
         (
             "delay",
