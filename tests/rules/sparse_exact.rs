@@ -374,7 +374,7 @@ fn rules_that_gather_entries_are_refused_where_they_cannot_work() {
     let error = refused("star:5", "top-k-all-gather'", "kind = 'min-max'");
     assert!(
         error.contains("compressor.kind = \"min-max\"")
-            && error.contains("\"top-k\" or \"random-k\""),
+            && error.contains("one of top-k, chunked-top-k, random-k"),
         "{error}"
     );
     let error = refused("star:5", "top-k-all-gather'", "kind = 'random-k'\nk = 4\nscaled = true");
