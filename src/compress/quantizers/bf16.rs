@@ -31,10 +31,12 @@ impl Half for Bf16 {
 
     const INFINITE: u16 = 0x7F80;
 
+    #[inline(always)]
     fn encode(v: &[f32], out: &mut Vec<u8>) -> bool {
         encode(v, out)
     }
 
+    #[inline(always)]
     fn add(bytes: &[u8], weight: f32, acc: &mut [f32]) {
         add(bytes, weight, acc);
     }

@@ -39,6 +39,7 @@ pub(crate) fn take_float(bytes: &mut &[u8]) -> f32 {
 }
 
 /// Checks the header of a bucket that is one magnitude.
+#[inline(always)]
 pub(super) fn check_magnitude(mut header: &[u8]) -> Result<(), String> {
     let magnitude = take_float(&mut header);
     if magnitude >= 0.0 && magnitude.is_finite() {

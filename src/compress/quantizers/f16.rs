@@ -40,6 +40,7 @@ impl Half for F16 {
 
     const INFINITE: u16 = 0x7C00;
 
+    #[inline(always)]
     fn encode(v: &[f32], out: &mut Vec<u8>) -> bool {
         let (mut clamped, mut halves) = ([0f32; CHUNK], [0u16; CHUNK]);
         for chunk in v.chunks(CHUNK) {
@@ -53,6 +54,7 @@ impl Half for F16 {
         true
     }
 
+    #[inline(always)]
     fn add(bytes: &[u8], weight: f32, acc: &mut [f32]) {
         let (mut halves, mut floats) = ([0u16; CHUNK], [0f32; CHUNK]);
         for (acc, bytes) in acc.chunks_mut(CHUNK).zip(bytes.chunks(2 * CHUNK)) {

@@ -119,6 +119,7 @@ impl Quantizer for MinMax {
         self.steps() as u8
     }
 
+    #[inline(always)]
     fn check(&self, mut header: &[u8]) -> Result<(), String> {
         let (middle, half) = (block::take_float(&mut header), block::take_float(&mut header));
         if half >= 0.0 && (Grid { middle, half, steps: self.steps() as f32 }).is_finite() {

@@ -51,6 +51,7 @@ impl Quantizer for OneBit {
         1
     }
 
+    #[inline(always)]
     fn check(&self, mut header: &[u8]) -> Result<(), String> {
         let (above, below) = (block::take_float(&mut header), block::take_float(&mut header));
         if above >= 0.0 && above.is_finite() && below <= 0.0 && below.is_finite() {

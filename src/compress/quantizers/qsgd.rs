@@ -118,6 +118,7 @@ impl Quantizer for Qsgd {
         2 * self.levels
     }
 
+    #[inline(always)]
     fn check(&self, mut header: &[u8]) -> Result<(), String> {
         let step = block::take_float(&mut header);
         if step >= 0.0 && (step * f32::from(self.levels)).is_finite() {
@@ -228,6 +229,7 @@ kernel! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compress::Size;
 
     #[test]
     fn steps_reach_the_norm_and_stay_finite() {

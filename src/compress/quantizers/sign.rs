@@ -47,6 +47,7 @@ impl Quantizer for Sign {
         1
     }
 
+    #[inline(always)]
     fn check(&self, header: &[u8]) -> Result<(), String> {
         block::check_magnitude(header)
     }

@@ -103,6 +103,7 @@ impl Quantizer for Ternary {
         2
     }
 
+    #[inline(always)]
     fn check(&self, header: &[u8]) -> Result<(), String> {
         block::check_magnitude(header)
     }
