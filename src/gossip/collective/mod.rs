@@ -112,7 +112,6 @@ impl Pattern {
     ///
     /// # Errors
     /// If a link is missing, the pattern is not allowed, or the groups are not equal.
-    #[expect(clippy::too_many_lines)]
     pub fn choose(
         rule: &str,
         wish: Option<Kind>,
