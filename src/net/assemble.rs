@@ -12,9 +12,10 @@ use super::{
     assembly::{Assembly, News, Step},
     clock,
     event::{Difference, Event, note_difference},
+    limits::{POLL, RESULTS_LINGER, WARNING_INTERVAL},
     links::Links,
+    observer::NodeObserver,
     wire::StartMessage,
-    worker::{LINE, NodeObserver, POLL, RESULTS},
 };
 use crate::{
     drive::{Membership, RunError, Waiting},
@@ -82,7 +83,7 @@ impl Assembler<'_> {
             neighbours.iter().map(|peer| (*peer, begun)).collect();
         let mut linked = BTreeSet::new();
         let mut differences: LiteMap<NodeId, Difference> = LiteMap::new();
-        let (mut line, mut sent) = (begun + LINE, None::<News>);
+        let (mut line, mut sent) = (begun + WARNING_INTERVAL, None::<News>);
         let mut confirms = None::<Instant>;
         loop {
             if (self.stop)() {
@@ -175,8 +176,8 @@ impl Assembler<'_> {
             if now < line {
                 continue;
             }
-            line = now + LINE;
-            let silence = after.map_or(RESULTS, |after| after.max(RESULTS));
+            line = now + WARNING_INTERVAL;
+            let silence = after.map_or(RESULTS_LINGER, |after| after.max(RESULTS_LINGER));
             if self.results.is_some() && now >= sign + silence {
                 let seconds = (now - sign).as_secs_f64();
                 return Err(RunError::Alone(format!(

@@ -12,10 +12,11 @@ use super::{
     clock,
     companion::{Owned, lock},
     event::Event,
-    host::Neighbour,
     limits::Limits,
     links::Links,
-    worker::{NodeObserver, Start, Stopped, Worker},
+    neighbour::Neighbour,
+    observer::NodeObserver,
+    worker::{Start, Stopped, Worker},
 };
 use crate::{
     config::ConfigError,
@@ -133,7 +134,9 @@ pub(super) fn run_attempts(
             (None, true) => None,
             (None, false) => written,
         };
-        bans.apply(&mut neighbours, clock::now());
+        for neighbour in &mut neighbours {
+            neighbour.ban = bans.of(neighbour.node, clock::now());
+        }
         if let Some(absence) = absence {
             let numbers = |peers: Vec<NodeId>| -> Vec<NodeId> {
                 peers.into_iter().map(|peer| part.numbers[peer.index()]).collect()
@@ -227,7 +230,7 @@ impl<'a> Part<'a> {
             membership.place(other).filter(|_| !cut.contains(&link))
         };
         let neighbours = neighbours.iter().map(|neighbour| {
-            let (number, visits) = match (used(neighbour.node), membership.place(neighbour.node)) {
+            let (number, unused) = match (used(neighbour.node), membership.place(neighbour.node)) {
                 (Some(number), _) => (number, false),
                 (None, Some(number)) => (number, true),
                 (None, None) => {
@@ -235,7 +238,7 @@ impl<'a> Part<'a> {
                     (NodeId::from(numbers.len() - 1), true)
                 }
             };
-            Neighbour { node: number, visits, ..neighbour.clone() }
+            Neighbour { node: number, unused, ..neighbour.clone() }
         });
         let neighbours = neighbours.collect();
         Ok(Part { whole, restricted, membership, id, numbers, neighbours })
@@ -251,7 +254,7 @@ impl<'a> Part<'a> {
 
     /// The neighbours, by their numbers in the topology, whose links are not used.
     fn unused(&self) -> impl Iterator<Item = NodeId> {
-        let unused = self.neighbours.iter().filter(|neighbour| neighbour.visits);
+        let unused = self.neighbours.iter().filter(|neighbour| neighbour.unused);
         unused.map(|neighbour| self.numbers[neighbour.node.index()])
     }
 

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use litemap::LiteMap;
 
-use super::host::Neighbour;
 use crate::units::NodeId;
 
 /// How long a neighbour is refused at first, and at most.
@@ -34,15 +33,8 @@ impl Bans {
         length
     }
 
-    /// Notes the bans that are not over.
-    pub fn apply(&self, neighbours: &mut [Neighbour], now: Instant) {
-        for neighbour in neighbours {
-            neighbour.ban = self.of(neighbour.node, now);
-        }
-    }
-
     /// The ban of a neighbour, if it is not over.
-    fn of(&self, peer: NodeId, now: Instant) -> Option<Ban> {
+    pub fn of(&self, peer: NodeId, now: Instant) -> Option<Ban> {
         self.0.get(&peer).map(|(ban, _)| ban).filter(|ban| now < ban.until).cloned()
     }
 }

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{clock, event::Event, links::Links, wire::StartMessage, worker::POLL};
+use super::{clock, event::Event, limits::POLL, links::Links, wire::StartMessage};
 use crate::{drive::Absence, mixing::Topology, units::NodeId};
 
 /// How often a node repeats its message: a connection may have lost it.

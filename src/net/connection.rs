@@ -17,9 +17,10 @@ use tokio::{
 
 use super::{
     goodbyes::Goodbyes,
-    handshake::{Streams, answer_rival},
+    handshake::answer_rival,
     hello::sentence,
     link::{CLOSING, End, Link},
+    outcome::Streams,
     peers::{ANEW, Connection},
     session::Received,
     status::{Beat, Saves},

@@ -13,7 +13,7 @@ use libp2p::{
 
 use super::{
     dialled::Dialled,
-    host::Neighbour,
+    neighbour::Neighbour,
     reservations::{is_relayed, relay_of},
     session::random,
 };

@@ -10,13 +10,13 @@ use super::{
     clock,
     companion::Job,
     event::Event,
-    limits::Limits,
+    limits::{Limits, POLL, WARNING_INTERVAL},
     links::Links,
     node_state::NodeState,
+    observer::NodeObserver,
     pace::{self, Meter},
     patience::{Patience, Seen, Verdict},
     saver::Saver,
-    worker::{LINE, NodeObserver, POLL},
 };
 use crate::{
     drive::{Absence, Conclusion, Elapsed, RunError, Waiting},
@@ -108,7 +108,7 @@ impl Driver<'_> {
                 self.tell(patience.since());
             }
             let now = clock::now();
-            if now >= told + LINE {
+            if now >= told + WARNING_INTERVAL {
                 told = now;
                 let away = self.links.status().away();
                 if !away.is_empty() {

@@ -13,6 +13,7 @@ use super::{
     event::Difference,
     hello::{Verdict, printable, sentence},
     link::{CLOSING, Link, closed},
+    outcome::{Refusal, Streams},
     programs::{Met, Program, Programs},
     wire::{self, Hello, Message, Reason, WireError},
 };
@@ -45,35 +46,6 @@ pub fn protocol(purpose: Purpose, opener: &PeerId) -> StreamProtocol {
 /// The version in the name of a stream's protocol.
 pub(super) fn version_of(protocol: &str) -> Option<u32> {
     protocol.strip_prefix("/gradvine/")?.split_once('/')?.0.parse().ok()
-}
-
-/// The streams of a link that is up.
-pub(super) struct Streams {
-    pub control: Stream,
-    pub outgoing: Stream,
-    pub incoming: Stream,
-    pub arithmetic: bool,
-    /// The neighbour's program: in this attempt, and over all of them.
-    pub incarnation: u64,
-    pub program: u64,
-    /// The neighbour's frames of ours, and its bytes of the next one.
-    pub received: (u64, u64),
-}
-
-/// Why a handshake leads to no link.
-pub(super) enum Refusal {
-    /// The two ends would run different things.
-    Differs(Difference),
-    /// Another attempt may succeed.
-    Trouble(String),
-    /// The neighbour refuses this node for a while, for this reason.
-    Banned(String),
-    /// The two ends take part in different memberships.
-    Elsewhere,
-    /// The other end examines the link and runs no node: the connection is left to it.
-    Probe,
-    /// Another program runs with this node's key, and stays in its place.
-    Rival(String),
 }
 
 impl Link {
@@ -206,7 +178,7 @@ impl Link {
     /// Compares the hellos; if a section differs, both send its text.
     async fn judge(&mut self, theirs: &Hello, control: &mut Stream) -> Result<bool, Refusal> {
         let section = match self.card.compare(self.node, theirs) {
-            Verdict::Same { arithmetic } if !self.visits => return Ok(arithmetic),
+            Verdict::Same { arithmetic } if !self.unused => return Ok(arithmetic),
             Verdict::Same { .. } | Verdict::Elsewhere => return Err(Refusal::Elsewhere),
             Verdict::Refused(what) => {
                 let error = ConfigError::at(

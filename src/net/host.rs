@@ -24,13 +24,13 @@ use tokio::{
 
 use super::{
     answers::{Counterpart, Served, probe_protocol, serve},
-    ban::Ban,
     dialled::Dialled,
     event::Event,
     handshake::{Purpose, protocol},
     hello::RunCard,
     limits::Deadlines,
     link::{Leaving, Link, SLOTS},
+    neighbour::Neighbour,
     peers::Peer,
     programs::Programs,
     refusals::Refusals,
@@ -52,24 +52,6 @@ pub(super) const MOST_ABSENT: Duration = Duration::from_secs(600);
 
 /// How long a node waits for goodbyes once all nodes have their results.
 pub(super) const PARTING: Duration = Duration::from_secs(5);
-
-/// A neighbour as the topology names it.
-#[derive(Clone, Debug)]
-pub struct Neighbour {
-    /// Its number.
-    pub node: NodeId,
-    /// Its name.
-    pub name: String,
-    /// Its PeerId.
-    pub peer: PeerId,
-    /// Whether the run does not use this link now: the neighbour is no member, or the link is left
-    /// out. Its connections are only noticed.
-    pub visits: bool,
-    /// Its addresses in the topology: connections from there have a place of their own.
-    pub addresses: Vec<Multiaddr>,
-    /// Whether its connections are refused.
-    pub ban: Option<Ban>,
-}
 
 /// The settings of a host.
 pub struct HostConfig {
@@ -161,7 +143,7 @@ impl Host {
                 })
             })?;
         }
-        let used = config.neighbours.iter().filter(|neighbour| !neighbour.visits);
+        let used = config.neighbours.iter().filter(|neighbour| !neighbour.unused);
         let status = Arc::new(Status::new(used.map(|neighbour| neighbour.node)));
         let (leave, leaving) = watch::channel(None);
         let (close, closing) = mpsc::unbounded_channel();
@@ -196,7 +178,7 @@ impl Host {
                 node: neighbour.node,
                 name: neighbour.name.clone(),
                 peer: neighbour.peer,
-                visits: neighbour.visits,
+                unused: neighbour.unused,
                 ban: neighbour.ban.clone(),
                 assembly: config.assembly.clone(),
                 card: Arc::clone(&card),

@@ -4,6 +4,16 @@ use std::time::{Duration, Instant};
 
 use crate::experiment::{Experiment, Policy};
 
+/// The interval between two messages about waiting.
+pub(super) const WARNING_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How often `stop` is called.
+pub(super) const POLL: Duration = Duration::from_millis(100);
+
+/// How long a node that was started again when it had its results looks for the others, which may
+/// need it.
+pub(super) const RESULTS_LINGER: Duration = Duration::from_secs(10);
+
 /// Time limits of a link.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadlines {

@@ -30,9 +30,9 @@ use tokio::{
 use super::{
     ban::Ban,
     event::Event,
-    handshake::{Refusal, Streams},
     hello::{RunCard, sentence},
     limits::Deadlines,
+    outcome::{Refusal, Streams},
     peers::Connection,
     programs::Programs,
     session::{Inbox, Meeting, Outbox, SharedOutbox, meet},
@@ -75,7 +75,7 @@ pub struct Link {
     /// Its PeerId.
     pub peer: PeerId,
     /// Whether the membership does not use this link: then it never comes up.
-    pub visits: bool,
+    pub unused: bool,
     /// Whether its connections are refused.
     pub ban: Option<Ban>,
     /// While members are chosen: the topology of the run.

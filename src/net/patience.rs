@@ -8,7 +8,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{limits::Limits, status::Alive, worker::LINE};
+use super::{
+    limits::{Limits, WARNING_INTERVAL},
+    status::Alive,
+};
 
 /// What a node has seen of the progress of its run.
 #[derive(Debug)]
@@ -54,12 +57,12 @@ pub(super) enum Verdict {
 impl Patience {
     /// Begins now, when so many bytes have moved.
     pub fn new(now: Instant, bytes: u64) -> Patience {
-        Patience { progress: now, carried: now, broke: None, line: now + LINE, bytes }
+        Patience { progress: now, carried: now, broke: None, line: now + WARNING_INTERVAL, bytes }
     }
 
     /// An event of the rounds came.
     pub fn moved(&mut self, now: Instant) {
-        (self.progress, self.line) = (now, now + LINE);
+        (self.progress, self.line) = (now, now + WARNING_INTERVAL);
         self.carries(now);
     }
 
@@ -80,7 +83,7 @@ impl Patience {
     /// Looks at what has happened since the last look.
     pub fn look(&mut self, seen: &Seen, limits: &Limits) -> Verdict {
         let now = seen.now;
-        self.line = now + LINE;
+        self.line = now + WARNING_INTERVAL;
         if seen.bytes != self.bytes {
             // A large frame on a slow link is progress.
             (self.bytes, self.progress) = (seen.bytes, now);
@@ -113,7 +116,7 @@ impl Patience {
         if silence >= limits.patience || waited >= limits.patience.saturating_add(most) {
             return Verdict::Over(waited);
         }
-        match waited >= limits.patience.min(LINE) {
+        match waited >= limits.patience.min(WARNING_INTERVAL) {
             true => Verdict::Waits,
             false => Verdict::Quiet,
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use libp2p::{PeerId, swarm::ConnectionId};
 use tokio::sync::mpsc;
 
-use super::{dial::Dial, host::Neighbour, programs::Programs, status::Status};
+use super::{dial::Dial, neighbour::Neighbour, programs::Programs, status::Status};
 
 /// Why a link is closed whose neighbour has connected anew.
 pub(super) const ANEW: &str = "the neighbour has connected anew";

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{
     companion::{Owned, lock},
+    observer::NodeObserver,
     wire::{Beginning, Kept, MOST_ROUNDS, Saved},
-    worker::NodeObserver,
 };
 use crate::{
     config::ConfigError,

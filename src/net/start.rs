@@ -8,9 +8,10 @@ use super::{
     clock,
     event::{Difference, Event, note_difference, refusal},
     gathering::Gathering,
+    limits::{POLL, WARNING_INTERVAL},
     links::Links,
+    observer::NodeObserver,
     wire::{Beginning, Saved},
-    worker::{LINE, NodeObserver, POLL},
 };
 use crate::{
     config::ConfigError,
@@ -86,7 +87,7 @@ impl Starter<'_> {
         // Whether any neighbour has had the same files and program: then not only this node has
         // them.
         let mut agrees = false;
-        let mut line = started + LINE;
+        let mut line = started + WARNING_INTERVAL;
         loop {
             match self.next()? {
                 Some(Event::Up(peer) | Event::Back { peer, .. }) => {
@@ -207,7 +208,7 @@ impl Starter<'_> {
                 });
             }
             if now >= line {
-                line = now + LINE;
+                line = now + WARNING_INTERVAL;
                 let text = waits();
                 tracing::warn!("{text}");
                 let missing = self.links.status().missing();

@@ -35,7 +35,7 @@ use super::{
     guard::guarded,
     handshake::version_of,
     hello::printable,
-    host::Neighbour,
+    neighbour::Neighbour,
     peers::{ANEW, Connection, Held, Peer},
     reach::Endpoint,
     refusals::Refusals,

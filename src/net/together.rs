@@ -16,11 +16,13 @@ use libp2p::{Multiaddr, identity::Keypair};
 use super::{
     dial::{Reachable::Directly, dials},
     hello::RunCard,
-    host::{Host, HostConfig, Neighbour},
+    host::{Host, HostConfig},
     limits::{Deadlines, Limits},
     links::{HostLinks, OwnRuntime},
+    neighbour::Neighbour,
+    observer::NodeObserver,
     runtime_for,
-    worker::{NodeObserver, Start, Stopped, Worker},
+    worker::{Start, Stopped, Worker},
 };
 use crate::{
     drive::{Elapsed, Ended, Lent, Membership, NodeSpec, Observer, RunError, Waiting},
@@ -299,7 +301,7 @@ async fn hosts(
             node,
             name: design.topology.node(node).name.clone(),
             peer: peers[node.index()],
-            visits: false,
+            unused: false,
             addresses: Vec::new(),
             ban: None,
         };

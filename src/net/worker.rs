@@ -11,34 +11,25 @@ use super::{
     confirm::{Again, Confirmation},
     driver::Driver,
     event::Event,
-    limits::Limits,
+    limits::{Limits, RESULTS_LINGER},
     links::Links,
     node_state::NodeState,
+    observer::NodeObserver,
     pace::Meter,
     restore::{put_back, report_return, save_newest, saved},
     saver::Saver,
     start::{Begun, Starter},
 };
 use crate::{
-    drive::{Absence, Elapsed, Ended, Lent, Membership, RunError, Waiting, describe_panic},
-    gossip::{Failure, NodeConfig, OwnModel, RoundDone},
+    drive::{Absence, Ended, Membership, RunError, describe_panic},
+    gossip::{Failure, NodeConfig},
     mixing::Topology,
     run::Checkpoints,
     units::{NodeId, Round},
 };
 
-/// The interval between two messages about waiting.
-pub(super) const LINE: Duration = Duration::from_secs(5);
-
 /// How long programs that are started again have for their links, if lost links have less.
 const RELINK: Duration = Duration::from_secs(60);
-
-/// How often `stop` is called.
-pub(super) const POLL: Duration = Duration::from_millis(100);
-
-/// How long a node that was started again when it had its results looks for the others, which may
-/// need it.
-pub(super) const RESULTS: Duration = Duration::from_secs(10);
 
 /// One node on its thread.
 pub struct Worker {
@@ -52,39 +43,6 @@ pub struct Worker {
     pub own: Sender<Event>,
     /// Time limits.
     pub limits: Limits,
-}
-
-/// Receives the events of one node.
-pub trait NodeObserver {
-    /// A round is over. May return the round after which all nodes stop.
-    fn round(&mut self, elapsed: Elapsed, done: RoundDone) -> Option<Round>;
-
-    /// The node begins.
-    fn begins(&mut self, lent: &Lent);
-
-    /// The node goes on after this many rounds; reports of later rounds no longer count.
-    fn resumes(&mut self, rounds: Round);
-
-    /// The link to `peer` is up, as number `up` of the node's `links`.
-    fn linked(&mut self, peer: NodeId, up: usize, links: usize);
-
-    /// A link broke.
-    fn link_lost(&mut self, peer: NodeId, reason: &str);
-
-    /// The node has waited for some seconds.
-    fn waits(&mut self, waiting: &Waiting);
-
-    /// Why neighbours that are no members cannot be reached.
-    fn away(&mut self, _nodes: &[(NodeId, String)]) {}
-
-    /// The node's own model is final, or the run ends early with this one.
-    fn save(&mut self, elapsed: Elapsed, own: OwnModel);
-
-    /// The mean of all models is formed.
-    fn mean(&mut self, mean: &[f32]);
-
-    /// The run is over: write the results now.
-    fn ended(&mut self, ended: &Ended);
 }
 
 /// What a node begins with.
@@ -158,7 +116,7 @@ impl Worker {
             results.is_some() || checkpoints.as_ref().is_some_and(|kept| kept.results.is_some());
         let again = again || checkpoints.as_ref().is_some_and(|checkpoints| checkpoints.used);
         let limit = match again {
-            _ if is_over => Some(RESULTS),
+            _ if is_over => Some(RESULTS_LINGER),
             true if limits.goes_on => limits.absence,
             true => limits.absence.map(|absence| absence.max(limits.connect.min(RELINK))),
             false => Some(limits.start.unwrap_or(limits.connect)),

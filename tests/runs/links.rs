@@ -77,7 +77,7 @@ impl End {
             node: NodeId(1 - node),
             name: format!("node-{}", 1 - node),
             peer,
-            visits: false,
+            unused: false,
             addresses: Vec::new(),
             ban: None,
         };

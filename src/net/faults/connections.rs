@@ -150,8 +150,8 @@ fn connect(state: &mut State, link: usize) {
         let host = &state.hosts[&host.expect("looked at")];
         host.membership
     });
-    let visits = ends.iter().any(|(host, node)| state.hosts[host].ends[node].visits);
-    if one != two || visits {
+    let unused = ends.iter().any(|(host, node)| state.hosts[host].ends[node].unused);
+    if one != two || unused {
         for (host, node) in ends {
             let host = state.hosts.get_mut(&host).expect("it is open");
             host.events.push_back(Event::Elsewhere(node));

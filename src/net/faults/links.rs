@@ -37,7 +37,7 @@ const GOODBYE: Duration = Duration::from_millis(300);
 pub(super) struct End {
     /// The machine at the other end.
     pub machine: usize,
-    pub visits: bool,
+    pub unused: bool,
     pub name: String,
     pub outbox: Outbox,
     pub inbox: Inbox,
@@ -92,14 +92,14 @@ impl SimulatedLinks {
     ) -> SimulatedLinks {
         let state = &mut *world.lock();
         close_host(state, machine);
-        let used = part.neighbours.iter().filter(|neighbour| !neighbour.visits);
+        let used = part.neighbours.iter().filter(|neighbour| !neighbour.unused);
         let status = Arc::new(Status::new(used.map(|neighbour| neighbour.node)));
         let end = |neighbour: &crate::net::Neighbour| {
             let (spare, returned) = mpsc::channel(RETURNED);
             let other = part.numbers[neighbour.node.index()].index();
             End {
                 machine: other,
-                visits: neighbour.visits,
+                unused: neighbour.unused,
                 name: neighbour.name.clone(),
                 outbox: Outbox::default(),
                 // So that frames of these small models arrive in pieces too.
@@ -218,7 +218,7 @@ impl Links for SimulatedLinks {
     fn finish(self: Box<Self>, reason: Option<Cause>, stop: &mut dyn FnMut() -> bool) {
         let owes = |end: &End| {
             let frames = !end.outbox.is_empty() || !end.queue.is_empty();
-            !end.is_over && !end.visits && frames
+            !end.is_over && !end.unused && frames
         };
         let mut until = None;
         loop {

@@ -52,7 +52,7 @@ use crate::{
 pub(super) const RUN: &str = "run";
 
 /// The file of a node's results.
-const RESULTS: &str = "run/results.json";
+const RESULTS_LINGER: &str = "run/results.json";
 
 /// The end of a program.
 pub(super) enum Outcome {
@@ -161,7 +161,7 @@ fn run(machine: usize, world: &Arc<World>) -> Result<Ended, RunError> {
     };
     let (whole, mut checkpoints) = open(machine, experiment, disk.clone())?;
     let design = Arc::clone(&whole.design);
-    let complete = disk.read(Path::new(RESULTS)).ok().map(|bytes| {
+    let complete = disk.read(Path::new(RESULTS_LINGER)).ok().map(|bytes| {
         let results: Results = serde_json::from_slice(&bytes).expect("whole results");
         results.into_ended()
     });
@@ -176,7 +176,7 @@ fn run(machine: usize, world: &Arc<World>) -> Result<Ended, RunError> {
         node,
         name: design.topology.node(node).name.clone(),
         peer: PeerId::random(),
-        visits: false,
+        unused: false,
         addresses: Vec::new(),
         ban: None,
     };
@@ -224,7 +224,7 @@ fn open(
 
 /// The mean in the results on a disk.
 pub(super) fn results(disk: &SimulatedDisk) -> Option<Vec<f32>> {
-    let results: Results = serde_json::from_slice(&disk.look(Path::new(RESULTS))?).ok()?;
+    let results: Results = serde_json::from_slice(&disk.look(Path::new(RESULTS_LINGER))?).ok()?;
     Some(results.into_ended().mean)
 }
 
@@ -276,7 +276,8 @@ impl Observer for Writer<'_> {
     fn ended(&mut self, _node: NodeId, ended: &Ended) {
         let text = serde_json::to_vec(&Results::of(ended)).expect("results are JSON");
         // A disk that is full: the results are in memory only.
-        let _ = replace_file(self.disk, Path::new(RESULTS), &mut |file| file.write_all(&text));
+        let _ =
+            replace_file(self.disk, Path::new(RESULTS_LINGER), &mut |file| file.write_all(&text));
     }
 }
 

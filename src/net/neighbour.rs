@@ -1,0 +1,24 @@
+//! A neighbour, as a host knows it.
+
+use libp2p::{Multiaddr, PeerId};
+
+use super::ban::Ban;
+use crate::units::NodeId;
+
+/// A neighbour as the topology names it.
+#[derive(Clone, Debug)]
+pub struct Neighbour {
+    /// Its number.
+    pub node: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Its PeerId.
+    pub peer: PeerId,
+    /// Whether the run does not use this link now: the neighbour is no member, or the link is left
+    /// out. Its connections are only noticed.
+    pub unused: bool,
+    /// Its addresses in the topology: connections from there have a place of their own.
+    pub addresses: Vec<Multiaddr>,
+    /// Whether its connections are refused.
+    pub ban: Option<Ban>,
+}
