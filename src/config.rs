@@ -13,7 +13,10 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{inputs, printable::shorten};
 
+mod fault;
 mod values;
+
+pub use fault::Fault;
 
 /// The most characters of a file's name, a place, a value and a problem that are printed. A problem
 /// may list all accepted names.
@@ -84,26 +87,6 @@ impl PartialEq for ConfigError {
         let own = (&self.file, &self.place, &self.value, &self.problem, &self.fault);
         own == (file, place, value, problem, fault)
     }
-}
-
-/// What is wrong with a value of a configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Fault {
-    /// It is out of bounds, or does not go with other values.
-    #[default]
-    Value,
-    /// It is of the wrong type, such as a text where a number is expected.
-    Type,
-    /// There is no key, section or entry of this name.
-    Unknown {
-        /// The names that exist, if they are known.
-        accepted: Box<[String]>,
-    },
-    /// A key that is needed is missing.
-    Missing,
-    /// The file cannot be read.
-    Unreadable,
 }
 
 impl ConfigError {

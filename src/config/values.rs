@@ -11,7 +11,7 @@ use serde::{
     },
 };
 
-use super::Fault;
+use super::fault::Fault;
 
 /// Why a table cannot be read as a struct.
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! Tunes and runs many cases on threads. Every run is deterministic and independent, so the results
-//! do not depend on the number of threads.
+//! Runs on threads. Every run is deterministic and independent, so the results do not depend on the
+//! number of threads.
 
 use std::{
     num::NonZeroUsize,
@@ -14,29 +14,12 @@ use std::{
 use gradvine::threads;
 
 use super::{
-    case::Case,
-    figure::Target,
-    grid::Grid,
-    kept::Kept,
-    optimum::Optima,
-    trace::{Status, Trace, Until},
-    tune::{self, Tuned},
+    case::Case, figure::Target, kept::Kept, optimum::Optima, running::Until, trace::Trace,
 };
 
 /// The number of simultaneous runs: as asked, or one per processor.
 pub fn jobs(asked: Option<NonZeroUsize>) -> usize {
     asked.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
-}
-
-/// The runs of a case.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// The case, without the tuned settings.
-    pub case: Case,
-    /// The result of tuning, if the case has a grid.
-    pub tuned: Option<Tuned>,
-    /// One run per seed, in the order of the seeds.
-    pub runs: Vec<Trace>,
 }
 
 /// How to run cases.
@@ -66,39 +49,6 @@ pub struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Tunes each case on its grid, then runs it with every seed. The result has the order of the
-    /// cases.
-    pub fn run(&self, cases: &[(Case, Vec<Grid>)]) -> Vec<Outcome> {
-        let optima = Optima::default();
-        let optima = self.optimum.then_some(&optima);
-        let tally = Count {
-            done: AtomicUsize::new(0),
-            total: AtomicUsize::new(cases.len() * self.seeds.len()),
-        };
-        let tuned = tune::all(self, cases, optima, &tally);
-        let tasks: Vec<(usize, u64)> = (0..cases.len())
-            .flat_map(|index| self.seeds.iter().map(move |seed| (index, *seed)))
-            .collect();
-        let runs = in_parallel(&tasks, self.jobs, |&(index, seed)| {
-            let case = &cases[index].0;
-            let mut sets =
-                tuned[index].as_ref().map_or_else(Vec::new, |tuned| tuned.chosen.clone());
-            sets.push(format!("run.seed={seed}"));
-            let until = Until { target: self.until.as_ref(), ..Until::LAST_ROUND };
-            let mut trace = self.trace(case, &sets, optima, until);
-            trace.seed = seed;
-            tally.report(self, &format!("{}, seed {seed}", case.name));
-            trace
-        });
-        let mut runs = runs.into_iter();
-        let outcome = |((case, _), tuned): (&(Case, Vec<Grid>), Option<Tuned>)| Outcome {
-            case: case.clone(),
-            tuned,
-            runs: runs.by_ref().take(self.seeds.len()).collect(),
-        };
-        cases.iter().zip(tuned).map(outcome).collect()
-    }
-
     /// One run of a case with these settings, or the one that is kept.
     pub(super) fn trace(
         &self,
@@ -124,6 +74,11 @@ pub(super) struct Count {
 }
 
 impl Count {
+    /// Of this many expected runs.
+    pub(super) fn of(total: usize) -> Count {
+        Count { done: AtomicUsize::new(0), total: AtomicUsize::new(total) }
+    }
+
     /// Adds this many expected runs.
     pub(super) fn expect(&self, more: usize) {
         self.total.fetch_add(more, Ordering::Relaxed);
@@ -136,40 +91,6 @@ impl Count {
             self.total.load(Ordering::Relaxed),
             what,
         );
-    }
-}
-
-impl Outcome {
-    /// Describes how the runs ended: in one word if they agree.
-    pub fn status(&self) -> String {
-        let diverged: Vec<u64> = (self.runs.iter())
-            .filter_map(
-                |run| if let Status::Diverged(round) = run.status { Some(round) } else { None },
-            )
-            .collect();
-        if let Some(run) =
-            self.runs.iter().find(|run| !matches!(run.status, Status::Ok | Status::Diverged(_)))
-        {
-            return run.status.to_string();
-        }
-        let (Some(least), Some(most)) = (diverged.iter().min(), diverged.iter().max()) else {
-            return "ok".into();
-        };
-        let rounds = if least == most {
-            format!("round {least}")
-        } else {
-            format!("rounds {least} to {most}")
-        };
-        if diverged.len() == self.runs.len() {
-            format!("diverged at {rounds}")
-        } else {
-            format!("{} of {} diverged at {rounds}", diverged.len(), self.runs.len())
-        }
-    }
-
-    /// Whether every run did all its rounds without divergence.
-    pub fn is_ok(&self) -> bool {
-        self.runs.iter().all(|run| run.status == Status::Ok)
     }
 }
 

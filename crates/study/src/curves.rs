@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    bench::Outcome,
     figure::{Figure, Spread},
+    outcome::Outcome,
     trace::{Status, Trace},
 };
 use gradvine_report::chart::{Axis, Chart, Dot, Line, Spacing, Unit};

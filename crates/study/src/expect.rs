@@ -17,9 +17,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    bench::Outcome,
     figure::{Figure, Target, rounded},
     interval::Interval,
+    outcome::Outcome,
     trace::Status,
 };
 use gradvine::config::ConfigError;

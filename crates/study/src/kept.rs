@@ -18,7 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     figure::Target,
-    trace::{Status, Trace, Until},
+    running::Until,
+    trace::{Status, Trace},
 };
 
 /// The folder of kept runs.

@@ -4,11 +4,11 @@
 use std::fmt::Write as _;
 
 use super::{
-    bench::Outcome,
     expect::{Check, Verdict},
     figure::{Figure, Target, rounded},
     file::{Against, Study},
     interval::Interval,
+    outcome::Outcome,
     trace::Status,
     tune::Tuned,
 };

@@ -21,7 +21,8 @@ use super::{
     figure::Figure,
     grid::{Grid, beyond, edge, product},
     optimum::Optima,
-    trace::{Status, Until},
+    running::Until,
+    trace::Status,
 };
 
 /// If no point ended well, grids of this key are widened to smaller values.

@@ -8,7 +8,7 @@ use gradvine_terminal::{Exit, Interrupt, note, print, print_json};
 
 use super::{
     super::{run_args::RunArgs, train::follow},
-    Args, ROUNDS,
+    args::{Args, ROUNDS},
 };
 
 /// Predicts, simulates and measures.
