@@ -7,6 +7,7 @@ mod bad_files;
 mod breaks;
 mod card;
 mod cases;
+mod census;
 mod compare;
 mod deployment;
 mod doctor;
