@@ -144,7 +144,7 @@ def train_alone(steps: int, pooled: bool, seed: int = 1) -> float:
     """One model in one place: on one site's text, or on the batches of all sites at once."""
     sites, windows = load(seed)
     model = build(seed)
-    inner = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
+    inner = torch.optim.AdamW(model.parameters(), lr=RATE)
     used = sites if pooled else sites[:1]
     for _ in range(steps):
         inner.zero_grad()
@@ -165,7 +165,7 @@ def train_together(
     """All four sites. ``rounds`` counts rounds of ``steps``, also for a rule with shorter ones."""
     sites, windows = load(seed)
     model = build(seed)
-    inners = [torch.optim.AdamW(model.parameters(), lr=rate, fused=True) for _ in sites]
+    inners = [torch.optim.AdamW(model.parameters(), lr=rate) for _ in sites]
     # A fragment of the model travels in each round of streaming-diloco.
     parts = int(str(rule.get("rule.fragments", 1)))
 
