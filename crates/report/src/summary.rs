@@ -205,14 +205,27 @@ pub(crate) fn describe(change: &Change) -> String {
 pub(crate) fn which_is_the_result(summary: &Summary) -> Option<String> {
     let of_all = summary.outcome.test_accuracy_of_mean;
     // Without figures of the mean model at each node, all nodes test on the same rows.
-    let above =
-        |part: &Participation| Some(of_mean(part).or(of_all)? - own(part).or(part.test_accuracy)?);
+    let rows = |part: &Participation| {
+        let own = part.test.as_ref().or(summary.outcome.test.as_ref());
+        own.map_or(0, |figures| figures.rows)
+    };
+    let above = |part: &Participation| {
+        let mean = of_mean(part).or(of_all)?;
+        Some((mean - own(part).or(part.test_accuracy)?, mean, rows(part)))
+    };
     far_apart(summary.participation.values().filter_map(above).collect())
 }
 
-/// By how much the mean model is better than each node's own.
-fn far_apart(mut above: Vec<f64>) -> Option<String> {
+/// By how much the mean model is better than each node's own, its accuracy, and the rows of both.
+/// Less than two standard errors of a binomial are no difference.
+fn far_apart(above: Vec<(f64, f64, u64)>) -> Option<String> {
     const FAR: f64 = 0.05;
+    let known = |(above, mean, rows): (f64, f64, u64)| {
+        let middle = mean - above / 2.0;
+        let error = (middle * (1.0 - middle) / rows.max(1) as f64).sqrt();
+        if above.abs() > 2.0 * error { above } else { 0.0 }
+    };
+    let mut above: Vec<f64> = above.into_iter().map(known).collect();
     above.sort_by(f64::total_cmp);
     let (median, most) = (*above.get(above.len() / 2)?, *above.last()?);
     if median < -FAR {
@@ -358,12 +371,18 @@ mod tests {
 
     #[test]
     fn own_models_far_from_the_mean_are_warned_of() {
-        assert_eq!(far_apart(vec![0.04, -0.04, 0.0]), None);
-        assert_eq!(far_apart(Vec::new()), None);
-        let below = far_apart(vec![0.94 - 0.76, 0.0, 0.0]);
+        let far_apart = |above: &[f64], mean: f64, rows: u64| {
+            super::far_apart(above.iter().map(|above| (*above, mean, rows)).collect())
+        };
+        assert_eq!(far_apart(&[0.04, -0.04, 0.0], 0.9, 10_000), None);
+        assert_eq!(far_apart(&[], 0.9, 100), None);
+        // One row of sixteen says nothing.
+        assert_eq!(far_apart(&[0.0625, 0.0], 1.0, 16), None);
+        assert_eq!(far_apart(&[-0.0625, -0.0625], 0.9375, 16), None);
+        let below = far_apart(&[0.94 - 0.76, 0.0, 0.0], 0.94, 200);
         assert!(below.is_some_and(|far| far.contains("18.0 points worse than the mean model")));
         // One node of three has wrong data, and is in the mean.
-        let above = far_apart(vec![0.11, -0.6, -0.55]);
+        let above = far_apart(&[0.11, -0.6, -0.55], 0.35, 200);
         assert!(above.is_some_and(|far| far.contains("55.0 points or more better than the mean")));
     }
 }
