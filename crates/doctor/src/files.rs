@@ -7,7 +7,7 @@ use gradvine::{
     mixing::Topology,
     net::{Place, check_checkpoints, check_deployment, identity},
     run::{NodeFile, RunDirectory, SavedFiles, Single, Space},
-    units::Bytes,
+    units::{Bytes, NodeId},
 };
 
 use crate::{Finding, Report};
@@ -21,7 +21,6 @@ pub struct Examined {
 }
 
 /// Reads all files; `None` if they name no node.
-#[expect(clippy::too_many_lines)]
 pub fn examine(path: &Path, report: &mut Report) -> Option<Examined> {
     let mut note = |finding: Finding| report.findings.push(finding);
     let file = match NodeFile::load(path) {
@@ -74,8 +73,21 @@ pub fn examine(path: &Path, report: &mut Report) -> Option<Examined> {
         note(Finding::warning("listen", warning, remedy));
     }
     let name = topology.node(place.node).name.clone();
-    let single = if file.data.is_some() {
-        match Single::new(&file, experiment.clone(), topology.clone(), place.node) {
+    let single = judge_rows(&file, (&experiment, &topology), place.node, &mut note);
+    judge_folder(&file, single.as_ref(), place.node, &mut note);
+    report.node = Some(name);
+    Some(Examined { place, experiment, single })
+}
+
+/// The node's own rows, as the experiment reads them.
+fn judge_rows(
+    file: &NodeFile,
+    (experiment, topology): (&Experiment, &Topology),
+    node: NodeId,
+    note: &mut dyn FnMut(Finding),
+) -> Option<Single> {
+    if file.data.is_some() {
+        match Single::new(file, experiment.clone(), topology.clone(), node) {
             Ok(single) => {
                 note(Finding::ok("experiment", single_text(&single)));
                 note(Finding::ok("data", format!("{} rows to train on", single.rows)));
@@ -103,14 +115,23 @@ pub fn examine(path: &Path, report: &mut Report) -> Option<Examined> {
         let text = "the node file names no data: a program must bring its own objective";
         note(Finding::warning("data", text, "name the rows (`data`) if `gradvine node` will run"));
         None
-    };
+    }
+}
+
+/// The run directory and its disk.
+fn judge_folder(
+    file: &NodeFile,
+    single: Option<&Single>,
+    node: NodeId,
+    note: &mut dyn FnMut(Finding),
+) {
     if RunDirectory::can_go_on(&file.out) {
         let text = format!("{} holds a run: if it is this one, it goes on", file.out.display());
-        note(match &single {
+        note(match single {
             Some(single) => match single
                 .read
                 .check_same(&file.out)
-                .and_then(|()| check_checkpoints(&file.out, &single.design, place.node))
+                .and_then(|()| check_checkpoints(&file.out, &single.design, node))
             {
                 Ok(()) => Finding::ok("out", text),
                 Err(error) => Finding::wrong("out", &error),
@@ -124,7 +145,7 @@ pub fn examine(path: &Path, report: &mut Report) -> Option<Examined> {
     if let Err(error) = writable(&file.out) {
         let text = format!("{} cannot be written: {error}", file.out.display());
         note(Finding::error("out", text, "name a folder that this user may write in `out`"));
-    } else if let Some(single) = &single {
+    } else if let Some(single) = single {
         let space = Space::of(&single.design, SavedFiles::One);
         match space.check(&file.out) {
             Ok(None) => note(Finding::ok("disk", format!("the run needs {}", Bytes(space.all)))),
@@ -138,8 +159,6 @@ pub fn examine(path: &Path, report: &mut Report) -> Option<Examined> {
             Err(error) => note(Finding::wrong("disk", &error)),
         }
     }
-    report.node = Some(name);
-    Some(Examined { place, experiment, single })
 }
 
 fn single_text(single: &Single) -> String {

@@ -137,7 +137,6 @@ fn judge_forwarded(
     }
 }
 
-#[expect(clippy::too_many_lines)]
 fn judge_neighbour(node: &Examined, seen: &Seen, report: &mut Report) {
     let about = format!("link to {}", seen.name);
     let reached = seen.addresses.iter().any(|reach| reach.connected.is_ok());
@@ -151,28 +150,7 @@ fn judge_neighbour(node: &Examined, seen: &Seen, report: &mut Report) {
     let path_mtu = seen.link.as_ref().ok().and_then(path_mtu);
     match &seen.link {
         Ok(link) => {
-            let text = format!(
-                "{:.1} ms, {:.1} Mbit/s there, {:.1} Mbit/s back",
-                1e3 * link.round_trip_s,
-                8e-6 * link.sent,
-                8e-6 * link.received
-            );
-            report.findings.push(Finding::ok(&about, text));
-            if link.relayed {
-                report.findings.push(judge_relayed(&about, node.experiment.run.relayed));
-            }
-            if link.clock_s.abs() > CLOCK {
-                let text = format!("its clock differs by {:+.1} s", link.clock_s);
-                let remedy = "set both by NTP: a run does not need it, but its logs do";
-                report.findings.push(Finding::warning(&about, text, remedy));
-            }
-            if let Some(bytes) = path_mtu.filter(|bytes| *bytes < machine::LEAST_MTU) {
-                let text = format!("packets of more than {bytes} bytes do not pass");
-                let remedy = "raise the MTU on the way (of a VPN, say) to 1280 or more: QUIC \
-                              needs that much";
-                report.findings.push(Finding::warning(&about, text, remedy));
-            }
-            buffers(&about, link.round_trip_s, link.sent.max(link.received), report);
+            judge_link(&about, link, path_mtu, node.experiment.run.relayed, report);
         }
         Err(_) if seen.addresses.is_empty() => {
             let text = "it has no address in the topology, and it did not connect to this node";
@@ -191,15 +169,50 @@ fn judge_neighbour(node: &Examined, seen: &Seen, report: &mut Report) {
             report.findings.push(Finding::error(&about, text, remedy));
         }
     }
-    let figures = |reach: &gradvine::net::Reach| AddressFigures {
+    report.neighbours.push(figures(seen, path_mtu));
+}
+
+fn judge_link(
+    about: &str,
+    link: &Measured,
+    path_mtu: Option<u32>,
+    relayed: bool,
+    report: &mut Report,
+) {
+    let text = format!(
+        "{:.1} ms, {:.1} Mbit/s there, {:.1} Mbit/s back",
+        1e3 * link.round_trip_s,
+        8e-6 * link.sent,
+        8e-6 * link.received
+    );
+    report.findings.push(Finding::ok(about, text));
+    if link.relayed {
+        report.findings.push(judge_relayed(about, relayed));
+    }
+    if link.clock_s.abs() > CLOCK {
+        let text = format!("its clock differs by {:+.1} s", link.clock_s);
+        let remedy = "set both by NTP: a run does not need it, but its logs do";
+        report.findings.push(Finding::warning(about, text, remedy));
+    }
+    if let Some(bytes) = path_mtu.filter(|bytes| *bytes < machine::LEAST_MTU) {
+        let text = format!("packets of more than {bytes} bytes do not pass");
+        let remedy = "raise the MTU on the way (of a VPN, say) to 1280 or more: QUIC \
+                      needs that much";
+        report.findings.push(Finding::warning(about, text, remedy));
+    }
+    buffers(about, link.round_trip_s, link.sent.max(link.received), report);
+}
+
+fn figures(seen: &Seen, path_mtu: Option<u32>) -> NeighbourFigures {
+    let of_address = |reach: &gradvine::net::Reach| AddressFigures {
         address: reach.address.to_string(),
         connected_ms: reach.connected.as_ref().ok().map(|seconds| 1e3 * seconds),
         problem: reach.connected.as_ref().err().cloned(),
     };
-    report.neighbours.push(NeighbourFigures {
+    NeighbourFigures {
         node: seen.node,
         name: seen.name.clone(),
-        addresses: seen.addresses.iter().map(figures).collect(),
+        addresses: seen.addresses.iter().map(of_address).collect(),
         link: seen.link.as_ref().ok().map(|link| LinkFigures {
             neighbour_runs: match link.counterpart {
                 Counterpart::Node => "node",
@@ -215,7 +228,7 @@ fn judge_neighbour(node: &Examined, seen: &Seen, report: &mut Report) {
             path_mtu,
         }),
         sees: seen.sees.as_ref().map(ToString::to_string),
-    });
+    }
 }
 
 /// What a link means that could not be made directly.

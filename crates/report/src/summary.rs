@@ -14,27 +14,8 @@ use super::{
 };
 
 /// The table at the end of a run. `tree`: the bytes that formed the mean, or 0.
-#[expect(clippy::too_many_lines)]
 pub fn table(summary: &Summary, tree: u64) -> String {
-    let mut text = String::new();
-    text += &format!(
-        "\n{} with {} on {}{}: {} nodes, {} parameters, {} rounds{} (rho {:.4}, gap {:.4})\n\n",
-        summary.rule,
-        summary.compressor,
-        summary.topology,
-        summary.schedule.as_ref().map(|schedule| format!(", {schedule}")).unwrap_or_default(),
-        summary.nodes,
-        summary.parameters,
-        summary.rounds,
-        // On an ideal virtual network nothing takes time.
-        if summary.time_s > 0.0 {
-            format!(" in {}", duration(summary.time_s))
-        } else {
-            String::new()
-        },
-        summary.rho,
-        summary.gap
-    );
+    let mut text = heading(summary);
     text += &participants(summary);
     text += &weights(summary);
     let outcome = &summary.outcome;
@@ -64,6 +45,45 @@ pub fn table(summary: &Summary, tree: u64) -> String {
     if summary.computing > 0.0 {
         text += &format!("\ncomputing        {:.1}% of the time", 100.0 * summary.computing);
     }
+    text += &sent(summary, tree);
+    text += &restarts(summary);
+    for warning in &summary.warnings {
+        text += &format!("\nwarning          {warning}");
+    }
+    if !summary.digest.is_empty() {
+        text += &format!("\ndigest           {}", summary.digest);
+    }
+    if let Some(trace) = summary.trace.as_ref().filter(|_| summary.time_s > 0.0) {
+        text += &format!("\ntrace            {trace}");
+    }
+    text
+}
+
+/// What was run.
+fn heading(summary: &Summary) -> String {
+    format!(
+        "\n{} with {} on {}{}: {} nodes, {} parameters, {} rounds{} (rho {:.4}, gap {:.4})\n\n",
+        summary.rule,
+        summary.compressor,
+        summary.topology,
+        summary.schedule.as_ref().map(|schedule| format!(", {schedule}")).unwrap_or_default(),
+        summary.nodes,
+        summary.parameters,
+        summary.rounds,
+        // On an ideal virtual network nothing takes time.
+        if summary.time_s > 0.0 {
+            format!(" in {}", duration(summary.time_s))
+        } else {
+            String::new()
+        },
+        summary.rho,
+        summary.gap
+    )
+}
+
+/// Bytes, and whether the run stopped early.
+fn sent(summary: &Summary, tree: u64) -> String {
+    let mut text = String::new();
     let (payload, dense) = (Bytes(summary.bytes.payload), Bytes(summary.bytes.dense));
     if let Some(ratio) = summary.ratio() {
         text += &format!(
@@ -87,16 +107,6 @@ pub fn table(summary: &Summary, tree: u64) -> String {
             text +=
                 "\n                 the models are those of the evaluation with the lowest loss";
         }
-    }
-    text += &restarts(summary);
-    for warning in &summary.warnings {
-        text += &format!("\nwarning          {warning}");
-    }
-    if !summary.digest.is_empty() {
-        text += &format!("\ndigest           {}", summary.digest);
-    }
-    if let Some(trace) = summary.trace.as_ref().filter(|_| summary.time_s > 0.0) {
-        text += &format!("\ntrace            {trace}");
     }
     text
 }
@@ -367,7 +377,6 @@ fn percent(share: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
 
     #[test]
     fn own_models_far_from_the_mean_are_warned_of() {

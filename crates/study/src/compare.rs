@@ -170,7 +170,6 @@ impl Comparison {
     ///
     /// # Errors
     /// If a list names something that does not exist, or the experiment is wrong.
-    #[expect(clippy::too_many_lines)]
     pub fn combinations(&self) -> Result<Combinations, ConfigError> {
         let base = self.experiment.clone().map_or(Base::Default, Base::File);
         let mut sets = self.sets.clone();
@@ -187,18 +186,7 @@ impl Comparison {
             compress::build(&pick.table("compressor")?)
                 .map_err(|error| ConfigError::at("--compressors", error.to_string()))?;
         }
-        let topologies: Vec<Option<String>> = match &self.topologies {
-            None => vec![None],
-            Some(list) => list.split(',').map(|spec| Some(spec.trim().to_string())).collect(),
-        };
-        for spec in topologies.iter().flatten() {
-            Topology::parse(spec, 1).map_err(ConfigError::from).map_err(|error| {
-                match error.file {
-                    Some(_) => error,
-                    None => error.with_place("--topologies").with_value(format!("\"{spec}\"")),
-                }
-            })?;
-        }
+        let topologies = self.topologies()?;
         let grids = self
             .grids
             .iter()
@@ -245,6 +233,23 @@ impl Comparison {
             }
         }
         Ok(Combinations { heads, cases })
+    }
+
+    /// The topologies of the list; without one that of the experiment.
+    fn topologies(&self) -> Result<Vec<Option<String>>, ConfigError> {
+        let topologies: Vec<Option<String>> = match &self.topologies {
+            None => vec![None],
+            Some(list) => list.split(',').map(|spec| Some(spec.trim().to_string())).collect(),
+        };
+        for spec in topologies.iter().flatten() {
+            Topology::parse(spec, 1).map_err(ConfigError::from).map_err(|error| {
+                match error.file {
+                    Some(_) => error,
+                    None => error.with_place("--topologies").with_value(format!("\"{spec}\"")),
+                }
+            })?;
+        }
+        Ok(topologies)
     }
 
     /// The items of a list; without one, a single item that keeps the experiment's value.
