@@ -10,6 +10,7 @@ mod compressed;
 mod constants;
 mod decentralized;
 mod entry;
+mod late;
 mod list;
 mod local_updates;
 mod means;

@@ -11,22 +11,13 @@
 //! eta.
 //!
 //! **`delay` = t, our extension** (DIFFERENCE; 0 is the paper's rule): the mixing of a round lands
-//! t rounds late, and the next gradients are computed while it is in flight, as the delayed update
-//! does with centralized SGD:
-//!
-//! ```text
-//! x_i(n+1) = z_i(n) + eta sum_j W_ij (c_j(n-t) - c_i(n-t))
-//! ```
-//! Both ends of a link use values of one round, so the mean still moves by -lr mean g. Along an
-//! eigenvector of W the disagreement follows z(n+1) = z(n) - a z(n-t), a = eta (1 - l), which
-//! decays if and only if 0 < a < 2 cos(t pi / (2 t + 1)) (Levin and May 1976, A note on
-//! difference-delay equations): eta must fall with t. With the compressor `identity` it is D-PSGD
-//! (`atc`, gossip step eta) with late mixing. State: t + 1 vectors more. Rules with copies of
-//! neighbours (DCD, CHOCO) and rules whose proof needs the differences of one round (D2, gradient
-//! tracking, BEER) have no delay: with a late landing they are other algorithms, and no proof shows
-//! that these are sound. On a schedule the bound is not known either.
+//! t rounds late ([`Late`]). With the compressor `identity` it is D-PSGD (`atc`, gossip step eta)
+//! with late mixing.
 
-use crate::gossip::rule::prelude::*;
+use crate::gossip::rule::{
+    late::{self, Additive, Late},
+    prelude::*,
+};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "deep-squeeze",
@@ -76,7 +67,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let mut params: Params = config::read("rule", table)?;
     let mut warnings = setting.require_contraction("deep-squeeze")?;
     let delay = whole("rule.delay", params.delay, 0, 1000)? as u32;
-    let limit = if delay > 0 { limit(delay, setting)? } else { f64::INFINITY };
+    let limit = late::limit(delay, setting)?.unwrap_or(f64::INFINITY);
     let eta = nine_digits(positive(
         "rule.eta",
         params.eta.unwrap_or_else(|| (limit / 2.0).min(steps::of_models(setting))),
@@ -98,31 +89,16 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let plan = Gossip::after_gradient(setting.topology, setting.compressed());
     let plan = plan.landing_late(delay).following(&schedule);
     let rule = move |node, x: &[f32]| {
-        let zeros = vec![0.0; x.len()];
-        let late = vec![zeros.clone(); if delay > 0 { delay as usize + 1 } else { 0 }];
-        DeepSqueeze { rows: Rows::of(&schedule, node), eta: eta as f32, error: zeros, late }
+        let (rows, error) = (Rows::of(&schedule, node), vec![0.0; x.len()]);
+        DeepSqueeze { rows, eta: eta as f32, error }
     };
-    Ok(ENTRY.prepared(&params, plan, warnings, rule).relaxed_by(eta))
-}
-
-/// The eta below which disagreement decays on a static topology, if C loses nothing: 2 cos(t pi /
-/// (2 t + 1)) / (1 - l_n).
-///
-/// # Errors
-/// If the topology follows a schedule.
-fn limit(delay: u32, setting: &Setting<'_>) -> Result<f64, ConfigError> {
-    if !setting.schedule.is_static() {
-        let problem = format!(
-            "how small eta must be for late landings is known for one W only, and the schedule \
-             is \"{}\": use 0, or topology.schedule = \"static\"",
-            setting.schedule.name()
-        );
-        return Err(ConfigError::new("rule.delay", delay, problem));
-    }
-    let t = f64::from(delay);
-    // A single node has no disagreement.
-    let away = (1.0 - setting.topology.spectrum().lambda_n).max(f64::MIN_POSITIVE);
-    Ok(2.0 * libm::cos(t * std::f64::consts::PI / (2.0 * t + 1.0)) / away)
+    let prepared = if delay == 0 {
+        ENTRY.prepared(&params, plan, warnings, rule)
+    } else {
+        let late = move |node, x: &[f32]| Late::new(rule(node, x), delay, x.len());
+        ENTRY.prepared(&params, plan, warnings, late)
+    };
+    Ok(prepared.relaxed_by(eta))
 }
 
 struct DeepSqueeze {
@@ -130,17 +106,11 @@ struct DeepSqueeze {
     eta: f32,
     /// d, and v between the gradient and the exchange.
     error: Vec<f32>,
-    /// The mixing that lands later; that of round n at n mod (t + 1).
-    late: Vec<Vec<f32>>,
 }
 
-impl DeepSqueeze {
-    /// The vector that sums the frames of a round: x, or one that lands later.
-    fn mixed<'a>(&'a mut self, local: &'a mut Local, round: Round) -> &'a mut Vec<f32> {
-        match self.late.len() as u64 {
-            0 => &mut local.x,
-            flights => &mut self.late[(round.0 % flights) as usize],
-        }
+impl Additive for DeepSqueeze {
+    fn weight(&mut self, at: &At, from: NodeId) -> f32 {
+        self.eta * self.rows.at(at.round).weight(from)
     }
 }
 
@@ -151,22 +121,11 @@ impl Party for DeepSqueeze {
 
     fn sent(&mut self, local: &mut Local, at: &At, _: Option<NodeId>, own: &Payload<'_>) {
         own.add_into(-1.0, &mut self.error);
-        let off_diagonal = self.rows.at(at.round).off_diagonal();
-        own.add_into(-self.eta * off_diagonal, self.mixed(local, at.round));
-    }
-
-    fn target<'a>(&'a mut self, local: &'a mut Local, at: &At, from: NodeId) -> Target<'a> {
-        if self.late.is_empty() {
-            // The sum is the model itself.
-            return None;
-        }
-        let weight = self.eta * self.rows.at(at.round).weight(from);
-        Some((weight, self.mixed(local, at.round)))
+        own.add_into(-self.eta * self.rows.at(at.round).off_diagonal(), &mut local.x);
     }
 
     fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        let weight = self.rows.at(at.round).weight(from);
-        p.add_into(self.eta * weight, self.mixed(local, at.round));
+        p.add_into(self.weight(at, from), &mut local.x);
         Ok(())
     }
 }
@@ -179,19 +138,7 @@ impl Rule for DeepSqueeze {
         }
     }
 
-    fn land(&mut self, local: &mut Local, at: &At) {
-        if self.late.is_empty() {
-            return;
-        }
-        let flights = self.late.len() as u64;
-        let late = &mut self.late[(at.round.0 % flights) as usize];
-        for (x, late) in local.x.iter_mut().zip(late) {
-            *x += std::mem::take(late);
-        }
-    }
-
     fn state(&mut self, visitor: &mut dyn Visitor) {
         visitor.vector("d", &mut self.error);
-        visit_all(visitor, "late", &mut self.late);
     }
 }
