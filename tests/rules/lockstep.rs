@@ -7,7 +7,7 @@ use common::{Exact, Run, hook::Alone};
 use gradvine::{
     drive::Learner,
     gossip::{
-        party::{Local, Writer, payload_noise},
+        party::{Writer, payload_noise},
         plan::{self, At, Meeting, Plan, Step},
         rule::{Prepared, Rule, Visitor},
     },

@@ -4,7 +4,7 @@
 use common::{Run, difference, hook::Alone, widen};
 use gradvine::{
     gossip::{
-        party::{Local, Writer, payload_noise},
+        party::{Writer, payload_noise},
         plan::{At, Meeting, Plan},
     },
     rng::{Purpose, Stream},

@@ -6,7 +6,7 @@ use gradvine::{
     compress::Format,
     drive::Learner,
     gossip::{
-        party::{Local, Writer, payload_noise},
+        party::{Writer, payload_noise},
         plan::{At, Meeting, Plan},
     },
     rng::{Purpose, Stream},
