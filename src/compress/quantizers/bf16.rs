@@ -3,7 +3,7 @@
 //! Saturates: numbers that would round to infinity become the greatest finite number, 3.39e38. The
 //! relative error is at most 2^-8 over the whole range of normal `f32`, hence delta = 1 - 2^-16.
 
-use super::half_precision::{self, CHUNK, Half, HalfPrecision, write_words};
+use super::half_precision::{self, Buffer, CHUNK, Half, HalfPrecision, write_words};
 use crate::{
     compress::{
         entry::{Built, Entry},
@@ -45,10 +45,10 @@ impl Half for Bf16 {
 kernel! {
     /// Appends all numbers, or returns false if one is a NaN or an infinity.
     fn encode(v: &[f32], out: &mut Vec<u8>) -> bool {
-        let mut words = [0u16; CHUNK];
+        let mut words = Buffer([0u16; CHUNK]);
         let mut greatest = 0u32;
         for chunk in v.chunks(CHUNK) {
-            let words = &mut words[..chunk.len()];
+            let words = &mut words.0[..chunk.len()];
             update(words, chunk, |word, &x| {
                 let bits = x.to_bits();
                 let magnitude = bits & 0x7FFF_FFFF;

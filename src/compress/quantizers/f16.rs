@@ -10,7 +10,7 @@ use half::{
     slice::{HalfBitsSliceExt, HalfFloatSliceExt},
 };
 
-use super::half_precision::{self, CHUNK, Half, HalfPrecision, write_words};
+use super::half_precision::{self, Buffer, CHUNK, Half, HalfPrecision, write_words};
 use crate::{
     compress::{
         entry::{Built, Entry},
@@ -40,11 +40,10 @@ impl Half for F16 {
 
     const INFINITE: u16 = 0x7C00;
 
-    #[inline(always)]
     fn encode(v: &[f32], out: &mut Vec<u8>) -> bool {
-        let (mut clamped, mut halves) = ([0f32; CHUNK], [0u16; CHUNK]);
+        let (mut clamped, mut halves) = (Buffer([0f32; CHUNK]), Buffer([0u16; CHUNK]));
         for chunk in v.chunks(CHUNK) {
-            let (clamped, halves) = (&mut clamped[..chunk.len()], &mut halves[..chunk.len()]);
+            let (clamped, halves) = (&mut clamped.0[..chunk.len()], &mut halves.0[..chunk.len()]);
             if !clamp(chunk, clamped) {
                 return false;
             }
@@ -56,9 +55,9 @@ impl Half for F16 {
 
     #[inline(always)]
     fn add(bytes: &[u8], weight: f32, acc: &mut [f32]) {
-        let (mut halves, mut floats) = ([0u16; CHUNK], [0f32; CHUNK]);
+        let (mut halves, mut floats) = (Buffer([0u16; CHUNK]), Buffer([0f32; CHUNK]));
         for (acc, bytes) in acc.chunks_mut(CHUNK).zip(bytes.chunks(2 * CHUNK)) {
-            let (halves, floats) = (&mut halves[..acc.len()], &mut floats[..acc.len()]);
+            let (halves, floats) = (&mut halves.0[..acc.len()], &mut floats.0[..acc.len()]);
             update(halves, bytes.as_chunks().0, |half, bytes| *half = u16::from_le_bytes(*bytes));
             halves.reinterpret_cast::<f16>().convert_to_f32_slice(floats);
             update(acc, floats, |a, x| *a += weight * *x);
