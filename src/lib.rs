@@ -43,8 +43,8 @@
 //! ```
 //!
 //! The feature `net` (libp2p hosts) is on by default; without it the crate builds without libp2p.
-//! The `gradvine` command, reports, studies and the laboratory are packages of their own in
-//! `crates/`.
+//! The `gradvine` command, tables of Parquet and Arrow, evaluation, reports, studies and the
+//! laboratory are packages of their own in `crates/`.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(feature = "net"),

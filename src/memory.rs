@@ -52,7 +52,7 @@ pub(crate) fn available() -> Option<u64> {
 ///
 /// # Errors
 /// If they cannot. The message says `what` needs them, and gives the `remedy`.
-pub(crate) fn require(
+pub fn require(
     need: u64,
     place: &str,
     value: &str,
@@ -67,11 +67,7 @@ pub(crate) fn require(
 ///
 /// # Errors
 /// If it does not; the message names the limit.
-pub(crate) fn require_address_space(
-    need: u64,
-    what: &str,
-    remedy: &str,
-) -> Result<(), ConfigError> {
+pub fn require_address_space(need: u64, what: &str, remedy: &str) -> Result<(), ConfigError> {
     let left = address_space().filter(|_| !is_unlimited());
     match left {
         Some(left) if left < need => {

@@ -47,6 +47,8 @@ const LAYERS: &[(&str, May)] = &[
     ("node", May::Only("units threads config state mixing learn gossip experiment drive run net")),
     ("replay", May::Above),
     ("prelude", May::Above),
+    ("tables", May::Only("config data memory")),
+    ("evaluate", May::Only("config data learn run")),
     ("terminal", May::Above),
     ("processes", May::Above),
     ("lab", May::Above),

@@ -63,7 +63,8 @@ impl DataError {
         Self::Structure { place: place.into(), value: None, problem: problem.into() }
     }
 
-    pub(super) fn format(place: impl Into<String>, problem: impl Into<String>) -> Self {
+    /// A file that is damaged, or has what is not read, at this place.
+    pub fn format(place: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Format { place: place.into(), value: None, problem: problem.into() }
     }
 

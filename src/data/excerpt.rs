@@ -2,7 +2,7 @@
 
 /// At most the first 40 characters of a text from a file, for a message of one line: line breaks
 /// and other control characters are escaped.
-pub(crate) fn excerpt(text: &str) -> String {
+pub fn excerpt(text: &str) -> String {
     let mut shown = String::new();
     for char in text.chars().take(40) {
         // An escape takes several characters.

@@ -25,10 +25,6 @@ pub(crate) enum Content {
     /// A table of text, row by row from a stream.
     Text,
     /// A table whose columns have names and types, from all its bytes.
-    #[cfg_attr(
-        not(any(feature = "arrow", feature = "parquet")),
-        allow(dead_code, reason = "the tables that are always read are text")
-    )]
     Table(ReadTable),
     /// A table that this program cannot read: what is not read, and the feature of the command that
     /// reads it.
@@ -40,7 +36,7 @@ pub(crate) enum Content {
 }
 
 /// Reads rows from all bytes of a file.
-pub(crate) type ReadTable = fn(Vec<u8>, &mut dyn Rows) -> Result<(), DataError>;
+pub type ReadTable = fn(Vec<u8>, &mut dyn Rows) -> Result<(), DataError>;
 
 /// Reads a dataset from the bytes of a file, which has this name in messages.
 pub(crate) type ReadArchive = fn(&str, &[u8], &Options) -> Result<Dataset, DataError>;
@@ -57,6 +53,20 @@ pub(crate) struct ArrayFormat {
 }
 
 impl Format {
+    /// A format of tables whose columns have names and types. `name` is its name in kebab-case,
+    /// `file` one of its files in messages, such as "a Parquet file". A file is of this format if
+    /// its name, without `.gz`, has one of these `endings` (in lower case), or else if it begins
+    /// with one of the `magics`.
+    pub const fn table(
+        name: &'static str,
+        file: &'static str,
+        endings: &'static [&'static str],
+        magics: &'static [&'static [u8]],
+        read: ReadTable,
+    ) -> Format {
+        Format { name, file, endings, magics, content: Content::Table(read) }
+    }
+
     /// Whether it is a table with columns of several kinds, and not an array of numbers.
     pub(crate) fn is_table(&self) -> bool {
         matches!(self.content, Content::Text | Content::Table(_) | Content::Absent(..))

@@ -7,20 +7,32 @@ use super::{
 };
 use crate::registry::Registry;
 
-/// Every format that is read.
-pub static FORMATS: Registry<Format> = Registry::new(
-    "format",
-    &[
-        csv::FORMAT,
-        npy::FORMAT,
-        npz::FORMAT,
-        idx::FORMAT,
-        #[cfg(feature = "parquet")]
-        super::parquet::FORMAT,
-        #[cfg(feature = "arrow")]
-        super::arrow::FORMAT,
-    ],
-);
+/// Every format that is read. A program adds tables of another one, such as those of
+/// `gradvine-tables`:
+///
+/// ```
+/// use gradvine::data::{Cell, DataError, FORMATS, Format, Heading, Options, Rows, parse};
+///
+/// /// Reads lines of `age=NUMBER`.
+/// fn read(bytes: Vec<u8>, rows: &mut dyn Rows) -> Result<(), DataError> {
+///     let names = vec!["age".into(), "adult".into()];
+///     rows.begin(Heading { columns: 2, names: Some(names), classes: None, unit: "row" })?;
+///     for (row, line) in String::from_utf8_lossy(&bytes).lines().enumerate() {
+///         let age = line.trim_start_matches("age=").parse().unwrap_or(f64::NAN);
+///         let cells = [Cell::Number(age), Cell::Bool(age >= 18.0)];
+///         rows.add(row as u64 + 1, &|column| cells[column])?;
+///     }
+///     Ok(())
+/// }
+///
+/// FORMATS.register(Format::table("ages", "a file of ages", &[".ages"], &[], read))?;
+/// let options = Options { class_names: Some(vec!["False".into(), "True".into()]), ..Default::default() };
+/// let data = parse("a.ages", b"age=17\nage=18\n", None, &options)?;
+/// assert_eq!(data.labels(), Some(&[0, 1][..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub static FORMATS: Registry<Format> =
+    Registry::new("format", &[csv::FORMAT, npy::FORMAT, npz::FORMAT, idx::FORMAT]);
 
 /// Formats that are known, and read if they are in [`FORMATS`].
 static ABSENT: [Format; 2] = [

@@ -12,8 +12,7 @@
 //! | `open`, `arrays` | a file that is read by its format; features and labels from arrays |
 //! | `format`, `list` | what a format is; the list of all |
 //! | `file/` | bytes as a stream, compressed or not; folders; files that survive a crash |
-//! | `csv/`, `array/` | separated text; NPY, NPZ and IDX |
-//! | `parquet`, `arrow` | tables of Parquet and Arrow files, with the cargo features of these names |
+//! | `csv/`, `array/` | separated text; NPY, NPZ and IDX. `crates/tables` has Parquet and Arrow |
 //! | `table/` | which columns are read, what cells mean, [`Schema`], and a dataset from rows |
 //! | `split` | [`split_test`], [`shards`]: test rows leave first, then the rest is divided |
 //! | `describe`, `draft` | [`describe`]: what is in each column; a schema and an experiment for it |
@@ -38,8 +37,6 @@
 
 mod array;
 mod arrays;
-#[cfg(feature = "arrow")]
-mod arrow;
 mod csv;
 mod dataset;
 mod describe;
@@ -53,10 +50,6 @@ mod list;
 mod load;
 mod open;
 mod options;
-#[cfg(feature = "parquet")]
-mod parquet;
-#[cfg(all(test, any(feature = "arrow", feature = "parquet")))]
-mod patients;
 mod preprocessing;
 mod split;
 mod synthetic;
@@ -68,11 +61,14 @@ pub(crate) use describe::complete;
 pub use describe::{ColumnDescription, Description, describe};
 pub use embedded::{EMBEDDED, Embedded};
 pub use error::DataError;
-pub(crate) use excerpt::excerpt;
+pub use excerpt::excerpt;
 #[cfg(test)]
 pub(crate) use file::disk::WriteContents;
 pub(crate) use file::disk::{Disk, FileSystem, ReadOnly, replace_file};
+pub use file::inflate::plausible_size;
 pub use file::input::{MAX_FILE_BYTES, Reading, observe_reading};
+pub use format::{Format, ReadTable};
+pub use list::FORMATS;
 pub(crate) use load::{beside, path_beside};
 pub use load::{load, parse, read};
 pub use options::Options;
@@ -83,7 +79,9 @@ pub(crate) use split::sized_shards;
 pub use split::{Split, shards, split_test};
 pub use synthetic::SYNTHETIC;
 pub(crate) use synthetic::Synthetic;
+pub use table::cell::Cell;
 pub use table::classes::{MAX_CLASSES, are_named};
+pub use table::rows::{Heading, Rows};
 pub use table::schema::{Column, ColumnKind, MAX_VALUES, Missing, Schema};
 pub(crate) use table::spelling::similar_classes;
 pub use write::{check_output, write_atomically, write_csv};

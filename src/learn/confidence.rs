@@ -32,7 +32,7 @@ impl Bin {
 }
 
 /// The most probable class, of equal ones the first, and its probability.
-pub(crate) fn most_probable(of_row: ArrayView1<'_, f32>) -> (usize, f64) {
+pub fn most_probable(of_row: ArrayView1<'_, f32>) -> (usize, f64) {
     let mut best = 0;
     for (class, p) in of_row.iter().enumerate() {
         if *p > of_row[best] {

@@ -51,8 +51,7 @@ use std::ops::Range;
 use crate::state::Visitor;
 
 pub use batches::Batches;
-pub use confidence::Bin;
-pub(crate) use confidence::most_probable;
+pub use confidence::{Bin, most_probable};
 pub(crate) use counts::MOST_OUTPUTS;
 pub use counts::{ClassCounts, Counts, ValueSums};
 pub use error::ModelError;

@@ -48,6 +48,7 @@ fn write_node_files(folder: PathBuf, experiment: &str, beside: PathBuf) -> PyRes
 /// See the package's documentation.
 #[pymodule]
 fn _gradvine(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    gradvine_tables::register();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<buffer::Buffer>()?;
     module.add_class::<exchange::Exchange>()?;

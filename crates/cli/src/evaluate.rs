@@ -6,9 +6,8 @@ use gradvine::{
     config::ConfigError,
     data::{Dataset, Options},
     learn::SavedModel,
-    run::{Wanted, model_file, read_rows},
 };
-use gradvine_report::ScoredModel;
+use gradvine_evaluate::{ScoredModel, Wanted, model_file, read_rows};
 use gradvine_terminal::{Exit, note_warnings, print_either, show_reading};
 
 /// The arguments of `gradvine evaluate`

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use gradvine::run::model_file;
+use gradvine_evaluate::model_file;
 use gradvine_terminal::{Exit, print};
 
 /// The arguments of `gradvine export`

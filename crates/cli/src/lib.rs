@@ -144,6 +144,7 @@ pub fn run(program: Program, arguments: Vec<OsString>) -> u8 {
     });
     log_to_stderr();
     inputs::protect();
+    gradvine_tables::register();
     let result = match cli.command {
         Command::Train(args) => train::run(args),
         Command::Node(args) => node::run(args),

@@ -2,11 +2,8 @@
 
 use std::path::PathBuf;
 
-use gradvine::{
-    config::ConfigError,
-    data::Options,
-    run::{PredictionFormat, Predictions},
-};
+use gradvine::{config::ConfigError, data::Options};
+use gradvine_evaluate::{PredictionFormat, Predictions};
 use gradvine_terminal::{Exit, ignore_broken_pipe, open_output};
 
 use super::evaluate::{Reading, open};

@@ -35,7 +35,7 @@ pub(crate) fn short(text: &str, most: usize) -> String {
 }
 
 /// A figure with four decimals; a very small or large one with an exponent.
-pub(crate) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     if value == 0.0 || (1e-3..1e6).contains(&value.abs()) {
         format!("{value:.4}")
     } else {
@@ -44,7 +44,7 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 /// A loss with five decimals; a very small or large one with an exponent.
-pub(crate) fn loss(value: f64) -> String {
+pub fn loss(value: f64) -> String {
     if value == 0.0 || (1e-5..1e6).contains(&value.abs()) {
         format!("{value:.5}")
     } else {

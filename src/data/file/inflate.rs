@@ -43,7 +43,7 @@ impl Bound {
 pub(crate) const MAGIC: &[u8] = &[0x1F, 0x8B];
 
 /// The most bytes that a file inflates to, of which this many compressed bytes were read.
-pub(crate) fn plausible(read: u64) -> u64 {
+pub fn plausible_size(read: u64) -> u64 {
     ALWAYS + TIMES * read
 }
 
@@ -88,7 +88,7 @@ impl<R: Read> Read for Inflate<R> {
         })?;
         self.inflated += length as u64;
         let read = self.count.read() - self.decoder.get_ref().buffer().len() as u64;
-        let plausible = plausible(read);
+        let plausible = plausible_size(read);
         if self.inflated > plausible {
             let of = self.count.total.map(|total| format!(" of {total}")).unwrap_or_default();
             let problem = format!(
@@ -123,7 +123,7 @@ pub(crate) fn member(
     length: Length,
     compressed: u64,
 ) -> Result<Vec<u8>, DataError> {
-    let (bound, most) = (memory_bound(), plausible(compressed));
+    let (bound, most) = (memory_bound(), plausible_size(compressed));
     let because = || {
         format!(
             "{ALWAYS} and {TIMES} for each of {compressed} compressed bytes; uncompress the file \

@@ -4,11 +4,7 @@ use super::decimal;
 
 /// The value of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[cfg_attr(
-    not(any(feature = "arrow", feature = "parquet")),
-    allow(dead_code, reason = "text files have no typed cells")
-)]
-pub(crate) enum Cell<'a> {
+pub enum Cell<'a> {
     /// Nothing: an empty cell of text, or a null.
     Empty,
     /// Text without the blanks around it, not empty. It may be the text of a number.

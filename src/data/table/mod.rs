@@ -14,5 +14,3 @@ mod others;
 pub(super) mod rows;
 pub(super) mod schema;
 pub(super) mod spelling;
-#[cfg(any(feature = "arrow", feature = "parquet"))]
-pub(super) mod typed;

@@ -5,7 +5,7 @@ use crate::data::DataError;
 
 /// What a file says about its rows before they follow.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Heading {
+pub struct Heading {
     /// The number of columns.
     pub columns: usize,
     /// Their names.
@@ -17,7 +17,7 @@ pub(crate) struct Heading {
 }
 
 /// Takes the rows of tables.
-pub(crate) trait Rows {
+pub trait Rows {
     /// Whether the first line of a file has the names of the columns that are needed.
     fn are_names(&self, first: &[String]) -> bool;
 
@@ -28,18 +28,10 @@ pub(crate) trait Rows {
     fn begin(&mut self, heading: Heading) -> Result<(), DataError>;
 
     /// Whether [`Rows::add`] looks at a column of the file that is read.
-    #[cfg_attr(
-        not(any(feature = "arrow", feature = "parquet")),
-        allow(dead_code, reason = "CSV text has all columns")
-    )]
     fn uses(&self, column: usize) -> bool;
 
     /// Whether the rows do without a column that is used, because its type, in these words, is not
     /// read: its cells are then empty.
-    #[cfg_attr(
-        not(any(feature = "arrow", feature = "parquet")),
-        allow(dead_code, reason = "CSV text has no types")
-    )]
     fn skip(&mut self, _column: usize, _words: &str) -> bool {
         false
     }
@@ -60,10 +52,6 @@ pub(crate) trait Rows {
     ///
     /// # Errors
     /// If a cell is not what its column needs; no more rows can then be taken.
-    #[cfg_attr(
-        not(any(feature = "arrow", feature = "parquet")),
-        allow(dead_code, reason = "text has a method of its own")
-    )]
     fn add<'c>(&mut self, number: u64, cell: &dyn Fn(usize) -> Cell<'c>) -> Result<(), DataError>;
 }
 

@@ -16,8 +16,7 @@ use arrow_ipc::{
     convert::try_fb_to_schema, reader::read_footer_length, root_as_footer, root_as_message,
 };
 use arrow_schema::SchemaRef;
-
-use crate::data::file::inflate;
+use gradvine::data::plausible_size;
 
 /// The first bytes of a file.
 pub(super) const FILE: &[u8] = b"ARROW1";
@@ -210,7 +209,7 @@ struct Checks {
 
 impl Checks {
     fn new(length: usize) -> Checks {
-        let most = inflate::plausible(length as u64);
+        let most = plausible_size(length as u64);
         Checks { most, length, rows: 0, dictionaries: 0, unpacked: 0 }
     }
 

@@ -5,14 +5,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::Serialize;
-
-use super::{MEAN_MODEL, Usage};
-use crate::{
+use gradvine::{
     config::ConfigError,
     data::{self, Dataset, Options},
     learn::SavedModel,
+    run::{MEAN_MODEL, Usage},
 };
+use serde::Serialize;
 
 /// The model file that a path names: the file itself, or the mean model of a run directory.
 pub fn model_file(path: &Path) -> PathBuf {
@@ -30,6 +29,7 @@ pub fn read_rows(
     source: &str,
     own: Options,
 ) -> Result<(Dataset, Vec<String>), ConfigError> {
+    gradvine_tables::register();
     let options = saved.reading(own);
     let data = match source {
         "-" => data::read("standard input", io::stdin().lock(), &options)?,
@@ -90,16 +90,16 @@ pub struct Scoring {
     pub warning: Option<String>,
 }
 
-impl Usage {
-    /// Selects the rows to score.
+impl Scoring {
+    /// Selects the rows to score of those that a run has used in this way.
     ///
     /// # Errors
     /// If rows that were held out are wanted, and there are none.
-    pub fn select(self, data: Dataset, wanted: Wanted) -> Result<Scoring, ConfigError> {
+    pub fn new(usage: Usage, data: Dataset, wanted: Wanted) -> Result<Scoring, ConfigError> {
         let rows = data.rows();
         let only_held_out = wanted == Wanted::HeldOut;
         let none = |problem: &str| Err(ConfigError::new("rows", "held-out", problem));
-        let (scored, words, warning) = match self {
+        let (scored, words, warning) = match usage {
             Usage::Split(test) if wanted != Wanted::All => {
                 let words = format!("held out of training, of {rows}");
                 let data = data.select(&test);
@@ -150,7 +150,7 @@ impl Usage {
             Usage::NotRead => {
                 (Scored::NotRead, "not among the rows that data.json lists".into(), None)
             }
-            Usage::Unknown => {
+            _ => {
                 let warning = "the model may have been trained on these rows (no data.json is \
                                beside it)";
                 (Scored::Unknown, "trained on or not: no record".into(), Some(warning.into()))
@@ -163,8 +163,9 @@ impl Usage {
 
 #[cfg(test)]
 mod tests {
+    use gradvine::data::parse;
+
     use super::*;
-    use crate::data::parse;
 
     fn rows() -> Dataset {
         let text = b"x,y\n1,0\n2,1\n3,0\n";
@@ -174,10 +175,10 @@ mod tests {
     #[test]
     fn rows_that_were_held_out_are_preferred() {
         let split = || Usage::Split(vec![1]);
-        let scoring = split().select(rows(), Wanted::Usual).unwrap();
+        let scoring = Scoring::new(split(), rows(), Wanted::Usual).unwrap();
         assert_eq!((scoring.data.rows(), scoring.scored), (1, Scored::HeldOut));
         assert_eq!(scoring.words, "held out of training, of 3");
-        let scoring = split().select(rows(), Wanted::All).unwrap();
+        let scoring = Scoring::new(split(), rows(), Wanted::All).unwrap();
         assert_eq!((scoring.data.rows(), scoring.scored), (3, Scored::PartlyTrainedOn));
         assert_eq!(
             scoring.warning.as_deref(),
@@ -190,7 +191,7 @@ mod tests {
         for (usage, words) in
             [(Usage::Trained, "has trained on all"), (Usage::Unknown, "no data.json")]
         {
-            let error = usage.select(rows(), Wanted::HeldOut).unwrap_err();
+            let error = Scoring::new(usage, rows(), Wanted::HeldOut).unwrap_err();
             assert!(error.to_string().contains(words), "{error}");
         }
     }

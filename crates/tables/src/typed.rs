@@ -2,10 +2,8 @@
 
 use std::{fmt, io::Write};
 
+use gradvine::data::{Cell, DataError, MAX_FILE_BYTES, excerpt};
 use time::{Date, OffsetDateTime};
-
-use super::cell::Cell;
-use crate::data::{DataError, excerpt::excerpt, file::input::MAX_FILE_BYTES};
 
 /// The rows that are decoded at once.
 pub(crate) const BATCH: usize = 1024;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use gradvine::learn::most_probable;
 use parquet::{
     basic::{Compression, LogicalType, Repetition, Type as Physical},
     data_type::{ByteArray, ByteArrayType, FloatType, Int64Type},
@@ -11,7 +12,6 @@ use parquet::{
 };
 
 use super::Predictions;
-use crate::learn::most_probable;
 
 /// A column with its values.
 enum Column {
@@ -90,13 +90,14 @@ fn field(name: &str, column: &Column) -> Result<Type> {
 
 #[cfg(test)]
 mod tests {
+    use gradvine::data::{Identifiers, Options, Target, Task, parse};
     use ndarray::array;
 
     use super::*;
-    use crate::data::{Identifiers, Options, Target, Task, parse};
 
     #[test]
     fn a_file_of_predictions_is_read_back() {
+        gradvine_tables::register();
         let table = Predictions {
             identifiers: Some(Identifiers {
                 name: Some("patient".into()),

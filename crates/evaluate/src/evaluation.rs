@@ -6,11 +6,12 @@ use gradvine::{
     config::ConfigError,
     data::{Dataset, Target},
     learn::{ClassQuality, MAX_CURVES, SavedModel, ValueQuality},
-    run::{DataRecord, Scored, Scoring, Wanted, model_file},
+    run::DataRecord,
 };
+use gradvine_report::{aligned, loss, number};
 use serde_json::{Value, json};
 
-use super::text::{aligned, loss, number};
+use super::scoring::{Scored, Scoring, Wanted, model_file};
 
 /// Tables of confusion with more classes do not fit into a terminal.
 const MAX_TABLE: usize = 12;
@@ -46,7 +47,7 @@ impl ScoredModel {
         wanted: Wanted,
     ) -> Result<ScoredModel, ConfigError> {
         let usage = DataRecord::beside(&model_file(path))?.usage(&data)?;
-        let Scoring { mut data, scored, words, warning, .. } = usage.select(data, wanted)?;
+        let Scoring { mut data, scored, words, warning, .. } = Scoring::new(usage, data, wanted)?;
         saved.prepare(&mut data)?;
         Ok(ScoredModel {
             rows: data.rows(),

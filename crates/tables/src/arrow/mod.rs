@@ -19,31 +19,25 @@ use arrow_ipc::{
     reader::{read_dictionary, read_record_batch},
 };
 use arrow_schema::{ArrowError, Schema, SchemaRef};
+use gradvine::{
+    data::{Cell, DataError, Format, Heading, MAX_FILE_BYTES, Rows},
+    memory,
+};
 
 use self::{
     messages::{FILE, MESSAGE, Message, Messages},
     values::Values,
 };
-use super::{
-    DataError,
-    file::input::MAX_FILE_BYTES,
-    format::{Content, Format},
-    table::{
-        cell::Cell,
-        rows::{Heading, Rows},
-        typed::{BATCH, place_of, refuse_column, too_much_text},
-    },
-};
-use crate::memory;
+use crate::typed::{BATCH, place_of, refuse_column, too_much_text};
 
 /// The format.
-pub(super) const FORMAT: Format = Format {
-    name: "arrow",
-    file: "an Arrow file",
-    endings: &[".arrow", ".arrows", ".feather"],
-    magics: &[FILE, MESSAGE],
-    content: Content::Table(read),
-};
+pub(crate) const FORMAT: Format = Format::table(
+    "arrow",
+    "an Arrow file",
+    &[".arrow", ".arrows", ".feather"],
+    &[FILE, MESSAGE],
+    read,
+);
 
 /// Reads the rows of a file or of a stream.
 fn read(bytes: Vec<u8>, rows: &mut dyn Rows) -> Result<(), DataError> {

@@ -7,6 +7,7 @@ use std::sync::{
 };
 
 use bytes::{Buf, Bytes, buf::Reader};
+use gradvine::data::plausible_size;
 use parquet::{
     basic::{Encoding, Type},
     column::page::{Page, PageMetadata, PageReader},
@@ -20,7 +21,6 @@ use parquet::{
 };
 
 use super::kinds::least_bytes;
-use crate::data::file::inflate;
 
 /// The bytes of a file, whose pages must not grow to more than a plausible file of its length.
 pub(super) struct Pages {
@@ -36,7 +36,7 @@ impl Pages {
 
     /// Begins a row group: the pages of the last one are no longer in memory.
     pub fn begin_group(&self) {
-        self.left.store(inflate::plausible(self.bytes.len() as u64), Ordering::Relaxed);
+        self.left.store(plausible_size(self.bytes.len() as u64), Ordering::Relaxed);
     }
 }
 

@@ -8,14 +8,13 @@ use std::{
     io::{self, Write},
 };
 
-use ndarray::{Array2, ArrayView1};
-use serde::{Serialize, Serializer};
-
-use crate::{
+use gradvine::{
     config::ConfigError,
     data::{self, Dataset, Identifiers, Task},
     learn::{SavedModel, most_probable},
 };
+use ndarray::{Array2, ArrayView1};
+use serde::{Serialize, Serializer};
 
 /// The form of a file of predictions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

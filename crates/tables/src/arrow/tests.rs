@@ -1,18 +1,15 @@
 //! The files are made by `tests/inputs/arrow/make.py`: the table of `tests/inputs/parquet` as a
 //! file and as a stream, with other types, compressions and orders of the columns.
 
-use super::super::{
-    describe,
-    options::Options,
-    patients::{
-        CSV, Damages, NAMES, assert_cut_short_is_refused, assert_described_alike,
-        assert_part_of_a_folder, assert_same_as_csv, named, parse, with_schema,
-    },
-    table::schema::ColumnKind,
+use gradvine::data::{ColumnKind, Options, describe};
+
+use crate::patients::{
+    CSV, Damages, NAMES, assert_cut_short_is_refused, assert_described_alike,
+    assert_part_of_a_folder, assert_same_as_csv, named, parse, with_schema,
 };
 
-const FILE: &[u8] = include_bytes!("../../../tests/inputs/arrow/patients.arrow");
-const STREAM: &[u8] = include_bytes!("../../../tests/inputs/arrow/patients-2.arrows");
+const FILE: &[u8] = include_bytes!("../../../../tests/inputs/arrow/patients.arrow");
+const STREAM: &[u8] = include_bytes!("../../../../tests/inputs/arrow/patients-2.arrows");
 
 #[test]
 fn a_table_is_the_same_from_csv_and_from_arrow() {
@@ -31,7 +28,7 @@ fn a_description_is_that_of_the_same_table_and_lists_what_is_not_read() {
     let options = Options { target: Some("diagnosis".into()), ..Options::default() };
     let described = |name: &str, bytes: &[u8]| {
         std::fs::write(path(name), bytes).unwrap();
-        describe::describe(&path(name), &options)
+        describe(&path(name), &options)
     };
     let text = described("t.csv", CSV).unwrap();
     assert_described_alike(&text, &described("t.arrows", STREAM).unwrap());
@@ -52,7 +49,7 @@ fn a_description_is_that_of_the_same_table_and_lists_what_is_not_read() {
         ]
     );
     let options = Options { target: Some("visits".into()), ..Options::default() };
-    let error = describe::describe(&path("t.arrow"), &options).unwrap_err().to_string();
+    let error = describe(&path("t.arrow"), &options).unwrap_err().to_string();
     assert!(error.contains("data.target = visits: the target is not read: a nested"), "{error}");
 }
 

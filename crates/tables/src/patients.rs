@@ -1,13 +1,13 @@
 //! For tests: the table that `tests/inputs/parquet` and `tests/inputs/arrow` have in each format.
 
-use super::{
-    dataset::{Columns, Dataset},
-    describe, load,
-    options::Options,
-    table::schema::{Column, ColumnKind, Missing, Schema},
+use gradvine::data::{
+    self, Column, ColumnDescription, ColumnKind, Columns, Dataset, Description, Missing, Options,
+    Schema, load,
 };
 
-pub const CSV: &[u8] = include_bytes!("../../tests/inputs/parquet/patients.csv");
+use crate::register;
+
+pub const CSV: &[u8] = include_bytes!("../../../tests/inputs/parquet/patients.csv");
 
 /// The columns that all these files have.
 pub const NAMES: [&str; 13] = [
@@ -27,7 +27,8 @@ pub const NAMES: [&str; 13] = [
 ];
 
 pub fn parse(name: &str, bytes: &[u8], options: &Options) -> Result<Dataset, String> {
-    load::parse(name, bytes, None, options).map_err(|error| error.to_string())
+    register();
+    data::parse(name, bytes, None, options).map_err(|error| error.to_string())
 }
 
 pub fn named(features: &[&str]) -> Options {
@@ -92,10 +93,10 @@ pub fn assert_same(one: &Dataset, other: &Dataset) {
 }
 
 /// Two tables have the same columns, as far as a description tells.
-pub fn assert_described_alike(text: &describe::Description, typed: &describe::Description) {
+pub fn assert_described_alike(text: &Description, typed: &Description) {
     assert_eq!((text.rows, typed.rows), (40, 40));
     for name in NAMES {
-        let find = |columns: &[describe::ColumnDescription]| {
+        let find = |columns: &[ColumnDescription]| {
             columns
                 .iter()
                 .find(|column| column.name == name)
@@ -129,7 +130,7 @@ pub fn assert_part_of_a_folder(name: &str, bytes: &[u8]) {
         let folder = tempfile::tempdir().expect("a temporary folder is made");
         std::fs::write(folder.path().join("1.csv"), CSV).expect("it is writable");
         std::fs::write(folder.path().join(second), bytes).expect("it is writable");
-        let all = load::load(folder.path().to_str().expect("its path is text"), &options)
+        let all = load(folder.path().to_str().expect("its path is text"), &options)
             .expect("the test data are valid");
         assert_eq!(all.rows(), 2 * text.rows());
         for row in 0..text.rows() {

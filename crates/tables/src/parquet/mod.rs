@@ -14,6 +14,7 @@ mod pages;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use gradvine::data::{Cell, DataError, Format, Heading, MAX_FILE_BYTES, Rows, plausible_size};
 use parquet::{
     column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader},
     data_type::{ByteArray, DataType},
@@ -26,25 +27,13 @@ use self::{
     kinds::Kind,
     pages::{Checked, Pages},
 };
-use super::{
-    DataError,
-    file::{inflate, input::MAX_FILE_BYTES},
-    format::{Content, Format},
-    table::{
-        cell::Cell,
-        rows::{Heading, Rows},
-        typed::{BATCH, Cells, NANOS, SECONDS_A_DAY, Slot, place_of, refuse_column, too_much_text},
-    },
+use crate::typed::{
+    BATCH, Cells, NANOS, SECONDS_A_DAY, Slot, place_of, refuse_column, too_much_text,
 };
 
 /// The format.
-pub(super) const FORMAT: Format = Format {
-    name: "parquet",
-    file: "a Parquet file",
-    endings: &[".parquet"],
-    magics: &[b"PAR1"],
-    content: Content::Table(read),
-};
+pub(crate) const FORMAT: Format =
+    Format::table("parquet", "a Parquet file", &[".parquet"], &[b"PAR1"], read);
 
 /// Reads the rows of a file.
 fn read(bytes: Vec<u8>, rows: &mut dyn Rows) -> Result<(), DataError> {
@@ -139,7 +128,7 @@ fn columns(schema: &SchemaDescriptor) -> Vec<Column> {
 /// Checks that the row groups have the columns of the schema, and not more rows than a file of this
 /// length may have.
 fn check_rows(groups: &[RowGroupMetaData], columns: usize, length: usize) -> Result<(), DataError> {
-    let most = inflate::plausible(length as u64);
+    let most = plausible_size(length as u64);
     let mut rows = 0;
     for group in groups {
         let Ok(more) = u64::try_from(group.num_rows()) else {

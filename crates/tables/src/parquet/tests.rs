@@ -1,18 +1,15 @@
 //! The files are made by `tests/inputs/parquet/make.py`: one table as CSV, and twice as Parquet, in
 //! two versions of its pages, with all compressions, and the columns in another order.
 
-use super::super::{
-    describe,
-    options::Options,
-    patients::{
-        CSV, Damages, NAMES, assert_cut_short_is_refused, assert_described_alike,
-        assert_part_of_a_folder, assert_same_as_csv, named, parse,
-    },
-    table::schema::ColumnKind,
+use gradvine::data::{ColumnKind, Options, describe};
+
+use crate::patients::{
+    CSV, Damages, NAMES, assert_cut_short_is_refused, assert_described_alike,
+    assert_part_of_a_folder, assert_same_as_csv, named, parse,
 };
 
-const FIRST: &[u8] = include_bytes!("../../../tests/inputs/parquet/patients.parquet");
-const SECOND: &[u8] = include_bytes!("../../../tests/inputs/parquet/patients-2.parquet");
+const FIRST: &[u8] = include_bytes!("../../../../tests/inputs/parquet/patients.parquet");
+const SECOND: &[u8] = include_bytes!("../../../../tests/inputs/parquet/patients-2.parquet");
 
 #[test]
 fn a_table_is_the_same_from_csv_and_from_parquet() {
@@ -31,13 +28,13 @@ fn a_description_is_that_of_the_same_table() {
     std::fs::write(path("t.csv"), CSV).unwrap();
     std::fs::write(path("t.parquet"), SECOND).unwrap();
     let options = Options { target: Some("diagnosis".into()), ..Options::default() };
-    let text = describe::describe(&path("t.csv"), &options).unwrap();
-    let typed = describe::describe(&path("t.parquet"), &options).unwrap();
+    let text = describe(&path("t.csv"), &options).unwrap();
+    let typed = describe(&path("t.parquet"), &options).unwrap();
     assert_eq!(typed.columns.len(), NAMES.len());
     assert_described_alike(&text, &typed);
     // With columns that are not read.
     std::fs::write(path("t.parquet"), FIRST).unwrap();
-    let typed = describe::describe(&path("t.parquet"), &options).unwrap();
+    let typed = describe(&path("t.parquet"), &options).unwrap();
     assert_described_alike(&text, &typed);
     let ignored = |remark: &str| (ColumnKind::Ignore, Some(remark.to_string()));
     let last: Vec<_> = typed.columns[NAMES.len()..]

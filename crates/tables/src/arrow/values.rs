@@ -15,14 +15,9 @@ use arrow_array::{
 };
 use arrow_buffer::ArrowNativeType;
 use arrow_schema::{DataType, TimeUnit};
+use gradvine::data::{Cell, excerpt};
 
-use super::super::{
-    excerpt::excerpt,
-    table::{
-        cell::Cell,
-        typed::{Cells, SECONDS_A_DAY, Slot},
-    },
-};
+use crate::typed::{Cells, SECONDS_A_DAY, Slot};
 
 /// Checks that a type is read.
 ///
