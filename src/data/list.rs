@@ -26,7 +26,8 @@ use crate::registry::Registry;
 /// }
 ///
 /// FORMATS.register(Format::table("ages", "a file of ages", &[".ages"], &[], read))?;
-/// let options = Options { class_names: Some(vec!["False".into(), "True".into()]), ..Default::default() };
+/// let class_names = Some(vec!["False".into(), "True".into()]);
+/// let options = Options { class_names, ..Options::default() };
 /// let data = parse("a.ages", b"age=17\nage=18\n", None, &options)?;
 /// assert_eq!(data.labels(), Some(&[0, 1][..]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())

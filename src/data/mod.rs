@@ -15,7 +15,7 @@
 //! | `csv/`, `array/` | separated text; NPY, NPZ and IDX. `crates/tables` has Parquet and Arrow |
 //! | `table/` | which columns are read, what cells mean, [`Schema`], and a dataset from rows |
 //! | `split` | [`split_test`], [`shards`]: test rows leave first, then the rest is divided |
-//! | `describe`, `draft` | [`describe`]: what is in each column; a schema and an experiment for it |
+//! | `survey` | [`survey`]: what is in each column, in counts |
 //! | `preprocessing/` | what missing values become; [`Moments`], [`Scale`]: zero mean, unit deviation |
 //! | `synthetic` | `Synthetic`: random rows, each node's with an optimum of its own |
 //! | `error`, `excerpt` | [`DataError`]: what can be wrong |
@@ -39,8 +39,6 @@ mod array;
 mod arrays;
 mod csv;
 mod dataset;
-mod describe;
-mod draft;
 mod embedded;
 mod error;
 mod excerpt;
@@ -52,13 +50,12 @@ mod open;
 mod options;
 mod preprocessing;
 mod split;
+mod survey;
 mod synthetic;
 mod table;
 mod write;
 
 pub use dataset::{Columns, Dataset, Gaps, Identifiers, Target, Task};
-pub(crate) use describe::complete;
-pub use describe::{ColumnDescription, Description, describe};
 pub use embedded::{EMBEDDED, Embedded};
 pub use error::DataError;
 pub use excerpt::excerpt;
@@ -77,11 +74,13 @@ pub use preprocessing::Preprocessing;
 pub use preprocessing::scale::{Moments, Scale};
 pub(crate) use split::sized_shards;
 pub use split::{Split, shards, split_test};
+pub(crate) use survey::complete;
+pub use survey::{ColumnSurvey, Survey, survey};
 pub use synthetic::SYNTHETIC;
 pub(crate) use synthetic::Synthetic;
 pub use table::cell::Cell;
 pub use table::classes::{MAX_CLASSES, are_named};
 pub use table::rows::{Heading, Rows};
 pub use table::schema::{Column, ColumnKind, MAX_VALUES, Missing, Schema};
-pub(crate) use table::spelling::similar_classes;
+pub use table::spelling::{similar_classes, similar_spellings};
 pub use write::{check_output, write_atomically, write_csv};

@@ -4,10 +4,11 @@ use std::{fs, io::Write, path::Path};
 
 use flate2::{Compression, write::GzEncoder};
 use gradvine::{
-    data::{Columns, Dataset, Options, Target, Task, describe, load, parse, read},
+    data::{Columns, Dataset, Options, Target, Task, load, parse, read},
     experiment::Experiment,
     run::Whole,
 };
+use gradvine_tables::describe;
 use ndarray::array;
 
 fn load_folder(folder: &Path, options: &Options) -> Result<Dataset, String> {

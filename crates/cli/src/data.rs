@@ -1,10 +1,8 @@
 //! `gradvine data`
 
-use gradvine::{
-    config::ConfigError,
-    data::{self, Options},
-};
+use gradvine::{config::ConfigError, data::Options};
 use gradvine_report::{description_json, description_table};
+use gradvine_tables::{describe, draft};
 use gradvine_terminal::{Exit, print_either, show_reading};
 
 /// The arguments of `gradvine data`
@@ -53,9 +51,9 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     let options = Options { target: target.clone(), header: *header, ..Options::default() };
     show_reading();
     let names = [("data.target", "--target"), ("data.source", "FILE")];
-    let described = data::describe(&args.file, &options)
-        .map_err(|error| ConfigError::from(error).renamed(&names))?;
+    let described =
+        describe(&args.file, &options).map_err(|error| ConfigError::from(error).renamed(&names))?;
     let table = || if args.toml { String::new() } else { description_table(&described) + "\n" };
-    let text = || table() + &described.draft(&args.file);
+    let text = || table() + &draft(&described, &args.file);
     Ok(print_either(args.json, || description_json(&described), text)?)
 }

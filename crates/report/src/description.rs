@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use gradvine::data::{ColumnDescription, Description};
+use gradvine::data::{ColumnSurvey, Survey};
+use gradvine_tables::{classes, guess, schema};
 use serde_json::{Value, json};
 
 use super::text::aligned;
@@ -14,18 +15,18 @@ const SHOWN: usize = 4;
 const UNBALANCED: u64 = 5;
 
 /// What is in a table: a line for each column, then what the target is.
-pub fn description_table(described: &Description) -> String {
+pub fn description_table(described: &Survey) -> String {
     let remarks: String =
         described.remarks.iter().map(|remark| format!("warning: {remark}\n")).collect();
     format!("{}\n{}{remarks}", columns(described), target(described))
 }
 
 /// One line a column.
-fn columns(described: &Description) -> String {
+fn columns(described: &Survey) -> String {
     let heading = ["column", "kind", "missing", "least", "mean", "greatest", "values", "remark"];
     let mut rows = vec![heading.map(String::from)];
     for (at, column) in described.columns.iter().enumerate() {
-        let (kind, remark) = column.guess(described.rows);
+        let (kind, remark) = guess(column, described.rows);
         let kind = if at == described.target { "target" } else { kind.name() };
         let range = column.range.filter(|_| column.numbers + column.missing == described.rows);
         let [least, mean, greatest] = match range {
@@ -55,7 +56,7 @@ fn columns(described: &Description) -> String {
 }
 
 /// The most frequent values of a column whose values repeat.
-fn values(column: &ColumnDescription) -> String {
+fn values(column: &ColumnSurvey) -> String {
     if column.unread.is_some() {
         return String::new();
     }
@@ -93,9 +94,9 @@ fn number(value: f64) -> String {
 }
 
 /// What the target is, in lines.
-fn target(described: &Description) -> String {
+fn target(described: &Survey) -> String {
     let column = &described.columns[described.target];
-    let mut text = match described.classes() {
+    let mut text = match classes(described) {
         Some(classes) => {
             // Labels are the names of the classes, or their numbers.
             let count = |(at, class): (usize, &String)| {
@@ -141,12 +142,12 @@ fn target(described: &Description) -> String {
 }
 
 /// What is in a table, its target, and the schema of its draft, as a JSON object.
-pub fn description_json(described: &Description) -> Value {
+pub fn description_json(described: &Survey) -> Value {
     let columns: Vec<Value> = described
         .columns
         .iter()
         .map(|column| {
-            let (kind, remark) = column.guess(described.rows);
+            let (kind, remark) = guess(column, described.rows);
             let values = column.values.as_ref().filter(|_| column.unread.is_none());
             json!({
                 "name": column.name,
@@ -163,21 +164,22 @@ pub fn description_json(described: &Description) -> Value {
     json!({
         "rows": described.rows,
         "target": described.columns[described.target].name,
-        "classes": described.classes(),
+        "classes": classes(described),
         "columns": columns,
         "header": described.header,
         "remarks": described.remarks,
-        "schema": described.schema(),
+        "schema": schema(described),
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use gradvine::data::{Options, describe};
+    use gradvine::data::Options;
+    use gradvine_tables::describe;
 
     use super::*;
 
-    fn described() -> Description {
+    fn described() -> Survey {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows.csv");
         let rows: String = (0..12).map(|row| format!("{row}.5,a\n")).collect();

@@ -1,11 +1,11 @@
 //! For tests: the table that `tests/inputs/parquet` and `tests/inputs/arrow` have in each format.
 
 use gradvine::data::{
-    self, Column, ColumnDescription, ColumnKind, Columns, Dataset, Description, Missing, Options,
-    Schema, load,
+    self, Column, ColumnKind, ColumnSurvey, Columns, Dataset, Missing, Options, Schema, Survey,
+    load,
 };
 
-use crate::register;
+use crate::{classes, guess, register};
 
 pub const CSV: &[u8] = include_bytes!("../../../tests/inputs/parquet/patients.csv");
 
@@ -93,10 +93,10 @@ pub fn assert_same(one: &Dataset, other: &Dataset) {
 }
 
 /// Two tables have the same columns, as far as a description tells.
-pub fn assert_described_alike(text: &Description, typed: &Description) {
+pub fn assert_described_alike(text: &Survey, typed: &Survey) {
     assert_eq!((text.rows, typed.rows), (40, 40));
     for name in NAMES {
-        let find = |columns: &[ColumnDescription]| {
+        let find = |columns: &[ColumnSurvey]| {
             columns
                 .iter()
                 .find(|column| column.name == name)
@@ -104,9 +104,9 @@ pub fn assert_described_alike(text: &Description, typed: &Description) {
                 .expect("it has the columns of all")
         };
         let (a, b) = (find(&text.columns), find(&typed.columns));
-        assert_eq!((a.missing, a.guess(40).0), (b.missing, b.guess(40).0), "{name}");
+        assert_eq!((a.missing, guess(&a, 40).0), (b.missing, guess(&b, 40).0), "{name}");
     }
-    assert_eq!(text.classes(), typed.classes());
+    assert_eq!(classes(text), classes(typed));
 }
 
 /// The table is the same from CSV as from these files.

@@ -51,22 +51,22 @@ pub(crate) fn shown(text: &str) -> String {
     excerpt(&escaped)
 }
 
-/// Two values of a category that are perhaps the same in different spellings.
-pub(crate) fn similar(values: &[String]) -> Option<(&str, &str)> {
-    let mut seen: BTreeMap<String, &String> = BTreeMap::new();
-    values
-        .iter()
-        .find_map(|value| Some((seen.insert(spelling(value), value)?.as_str(), &value[..])))
+/// Two values of a category that are perhaps the same in different spellings, as messages show
+/// them.
+pub fn similar_spellings(values: &[String]) -> Option<(String, String)> {
+    let mut seen = BTreeMap::new();
+    let (value, other) =
+        values.iter().find_map(|value| Some((seen.insert(spelling(value), value)?, value)))?;
+    Some((shown(value), shown(other)))
 }
 
 /// A remark on such names of classes: rows of one class may be divided among two.
-pub(crate) fn similar_classes(classes: &[String]) -> Option<String> {
+pub fn similar_classes(classes: &[String]) -> Option<String> {
     Some(format!("classes: {}", similar_words(classes)?))
 }
 
 pub(crate) fn similar_words(values: &[String]) -> Option<String> {
-    let (value, other) = similar(values)?;
-    let (value, other) = (shown(value), shown(other));
+    let (value, other) = similar_spellings(values)?;
     Some(format!("\"{value}\" and \"{other}\" are two values: are they spellings of one?"))
 }
 

@@ -1,11 +1,14 @@
 //! The files are made by `tests/inputs/arrow/make.py`: the table of `tests/inputs/parquet` as a
 //! file and as a stream, with other types, compressions and orders of the columns.
 
-use gradvine::data::{ColumnKind, Options, describe};
+use gradvine::data::{ColumnKind, Options};
 
-use crate::patients::{
-    CSV, Damages, NAMES, assert_cut_short_is_refused, assert_described_alike,
-    assert_part_of_a_folder, assert_same_as_csv, named, parse, with_schema,
+use crate::{
+    describe, guess,
+    patients::{
+        CSV, Damages, NAMES, assert_cut_short_is_refused, assert_described_alike,
+        assert_part_of_a_folder, assert_same_as_csv, named, parse, with_schema,
+    },
 };
 
 const FILE: &[u8] = include_bytes!("../../../../tests/inputs/arrow/patients.arrow");
@@ -37,7 +40,7 @@ fn a_description_is_that_of_the_same_table_and_lists_what_is_not_read() {
     assert_eq!(file.columns.len(), NAMES.len() + 3);
     let last: Vec<_> = file.columns[NAMES.len()..]
         .iter()
-        .map(|column| (column.name.as_str(), column.missing, column.guess(40)))
+        .map(|column| (column.name.as_str(), column.missing, guess(column, 40)))
         .collect();
     let ignored = |remark: &str| (ColumnKind::Ignore, Some(remark.to_string()));
     assert_eq!(

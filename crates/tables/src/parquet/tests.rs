@@ -1,11 +1,14 @@
 //! The files are made by `tests/inputs/parquet/make.py`: one table as CSV, and twice as Parquet, in
 //! two versions of its pages, with all compressions, and the columns in another order.
 
-use gradvine::data::{ColumnKind, Options, describe};
+use gradvine::data::{ColumnKind, Options};
 
-use crate::patients::{
-    CSV, Damages, NAMES, assert_cut_short_is_refused, assert_described_alike,
-    assert_part_of_a_folder, assert_same_as_csv, named, parse,
+use crate::{
+    describe, guess,
+    patients::{
+        CSV, Damages, NAMES, assert_cut_short_is_refused, assert_described_alike,
+        assert_part_of_a_folder, assert_same_as_csv, named, parse,
+    },
 };
 
 const FIRST: &[u8] = include_bytes!("../../../../tests/inputs/parquet/patients.parquet");
@@ -39,7 +42,7 @@ fn a_description_is_that_of_the_same_table() {
     let ignored = |remark: &str| (ColumnKind::Ignore, Some(remark.to_string()));
     let last: Vec<_> = typed.columns[NAMES.len()..]
         .iter()
-        .map(|column| (column.name.as_str(), column.guess(40)))
+        .map(|column| (column.name.as_str(), guess(column, 40)))
         .collect();
     assert_eq!(
         last,

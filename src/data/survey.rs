@@ -1,11 +1,11 @@
-//! What is in the columns of a table, and a schema drafted from it.
+//! What is in the columns of a table, in counts, and what a schema leaves to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     DataError,
     dataset::Task,
-    excerpt::{excerpt, list},
+    excerpt::list,
     load::tables,
     options::Options,
     table::{
@@ -14,8 +14,7 @@ use super::{
         date::{date, day_of, is_held},
         meaning::{boolean, foreign, is_missing, plain_text},
         rows::{Heading, Rows, TextRows},
-        schema::{Column, ColumnKind, Missing, Schema},
-        spelling::{shown, similar, similar_classes},
+        schema::{Column, ColumnKind, Schema},
     },
 };
 use crate::config::ConfigError;
@@ -23,17 +22,14 @@ use crate::config::ConfigError;
 /// Different texts of a column that are counted.
 const MOST_TEXTS: usize = 4096;
 
-/// A text column with more different values than these is no category in a draft.
-const MOST_VALUES: usize = 50;
-
 /// What is in a table.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Description {
+pub struct Survey {
     /// The number of rows.
     pub rows: u64,
     /// Its columns, in the order of the file.
-    pub columns: Vec<ColumnDescription>,
+    pub columns: Vec<ColumnSurvey>,
     /// The position of the target column.
     pub target: usize,
     /// Whether the files name their columns.
@@ -49,7 +45,7 @@ pub struct Description {
 /// What is in one column.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct ColumnDescription {
+pub struct ColumnSurvey {
     /// Its name; its position, if the file has no names.
     pub name: String,
     /// Cells without a value: empty ones, and those such as `NA`.
@@ -78,9 +74,9 @@ pub struct ColumnDescription {
     pub unread: Option<String>,
 }
 
-impl ColumnDescription {
-    fn new(name: String) -> ColumnDescription {
-        ColumnDescription {
+impl ColumnSurvey {
+    fn new(name: String) -> ColumnSurvey {
+        ColumnSurvey {
             name,
             missing: 0,
             numbers: 0,
@@ -143,165 +139,26 @@ impl ColumnDescription {
     }
 
     /// The origin that its times need, if they are dates.
-    fn origin(&self) -> Option<String> {
+    pub fn origin(&self) -> Option<String> {
         let (first, lost) = self.first_date?;
         lost.then(|| day_of(first))?
-    }
-
-    fn present(&self, rows: u64) -> u64 {
-        rows - self.missing
-    }
-
-    /// What its cells seem to hold, and a remark on what is suspicious about it.
-    pub fn guess(&self, rows: u64) -> (ColumnKind, Option<String>) {
-        let ignored = |remark: &str| (ColumnKind::Ignore, Some(remark.to_string()));
-        if let Some(words) = &self.unread {
-            return ignored(&format!("is not read: {words}"));
-        }
-        let present = self.present(rows);
-        let different = self.values.as_ref().map(BTreeMap::len);
-        if present == 0 {
-            return ignored("no cell has a value");
-        }
-        if different == Some(1) && rows > 1 && self.missing == 0 {
-            return ignored("all cells have the same value");
-        }
-        if self.numbers == present {
-            if self.is_index {
-                return ignored("it counts the rows: an index that another program has written?");
-            }
-            let unnamed = self.name.is_empty() || self.name.starts_with("Unnamed:");
-            let is_identifier = |count| count as u64 == rows && rows > 20;
-            let remark = if unnamed {
-                Some("it has no name")
-            } else if self.whole && different.is_none_or(is_identifier) {
-                Some("each row has another whole number: an identifier?")
-            } else {
-                None
-            };
-            return (ColumnKind::Number, remark.map(String::from));
-        }
-        if self.dates == present {
-            return (ColumnKind::Date, None);
-        }
-        if self.booleans == present && different.is_some_and(|count| count <= 2) {
-            return (ColumnKind::Boolean, None);
-        }
-        if self.foreign > 0 && self.foreign + self.numbers == present {
-            return ignored(
-                "numbers with a comma before their fraction, or dates such as 17.05.2024: write \
-                 them as 1234.5 and 2024-05-17",
-            );
-        }
-        self.guess_text(present)
-    }
-
-    /// The same of cells of which some are neither numbers nor dates nor booleans.
-    fn guess_text(&self, present: u64) -> (ColumnKind, Option<String>) {
-        let ignored = |remark: &str| (ColumnKind::Ignore, Some(remark.to_string()));
-        match self.values.as_ref().map(BTreeMap::len) {
-            Some(count) if count <= MOST_VALUES && (count as u64) < present => {
-                let numbers = self.numbers;
-                let values: Vec<String> =
-                    self.values.iter().flatten().map(|(value, _)| value.clone()).collect();
-                let remark = match similar(&values) {
-                    Some((value, other)) => Some(format!(
-                        "two spellings of one value? \"{}\" and \"{}\"",
-                        shown(value),
-                        shown(other)
-                    )),
-                    None => (numbers > 0).then(|| format!("{numbers} cells are numbers")),
-                };
-                (ColumnKind::Category, remark)
-            }
-            _ => {
-                let text = present - self.numbers;
-                if text >= self.numbers {
-                    return ignored("text with many different values");
-                }
-                let mut values = self.values.iter().flat_map(BTreeMap::keys);
-                let example = values
-                    .find(|value| value.parse::<f64>().is_err())
-                    .map(|value| format!(", such as \"{}\"", excerpt(value)));
-                ignored(&format!("{text} cells are no numbers{}", example.unwrap_or_default()))
-            }
-        }
-    }
-}
-
-impl Description {
-    /// Whether the target seems to be a class, with the names of the classes; `None` if it is a
-    /// number.
-    pub fn classes(&self) -> Option<Vec<String>> {
-        if self.class_names.is_some() {
-            return self.class_names.clone();
-        }
-        let target = &self.columns[self.target];
-        let values = target.values.as_ref().filter(|values| values.len() <= MOST_VALUES)?;
-        let all_numbers = target.numbers == target.present(self.rows);
-        let few = (values.len() as u64) * 5 <= target.present(self.rows);
-        if all_numbers && !(target.whole && few) {
-            return None;
-        }
-        let mut names: Vec<String> = values.keys().cloned().collect();
-        if all_numbers {
-            let number = |name: &String| name.parse::<f64>().unwrap_or(f64::NAN);
-            names.sort_by(|a, b| number(a).total_cmp(&number(b)));
-        }
-        Some(names)
-    }
-
-    /// Adds what the numbers of other columns may mean beside decimal commas.
-    fn remark_foreign(&mut self, source: &str) {
-        let foreign = self.columns.iter().find(|column| column.foreign > 0);
-        let Some(column) = foreign else { return };
-        self.remarks.push(format!(
-            "{source}: column {}: numbers as 1.234,5 or dates as 17.05.2024 are not read: write \
-             the file with decimal points and dates as 2024-05-17; a point in another column may \
-             separate thousands",
-            excerpt(&column.name)
-        ));
-    }
-
-    /// A schema of all columns but the target.
-    pub fn schema(&self) -> Schema {
-        let draft = |column: &ColumnDescription| {
-            let (kind, _) = column.guess(self.rows);
-            let category = kind == ColumnKind::Category;
-            let values = column.values.iter().flatten().map(|(value, _)| value.clone());
-            Column {
-                name: column.name.clone(),
-                kind,
-                values: category.then(|| values.collect()),
-                other: category,
-                missing: match kind {
-                    ColumnKind::Ignore => Missing::Refuse,
-                    _ if column.missing == 0 => Missing::Refuse,
-                    ColumnKind::Category => Missing::Category,
-                    _ => Missing::Mean,
-                },
-                origin: column.origin().filter(|_| kind == ColumnKind::Date),
-            }
-        };
-        let features = self.columns.iter().enumerate().filter(|(at, _)| *at != self.target);
-        Schema { columns: features.map(|(_, column)| draft(column)).collect() }
     }
 }
 
 /// Counts what is in columns.
 #[derive(Default)]
-struct Describer {
+struct Surveyor {
     rows: u64,
     names: Option<Vec<String>>,
     /// The names that a first line of names has, if they are known.
     known: Option<Vec<String>>,
-    columns: Vec<ColumnDescription>,
+    columns: Vec<ColumnSurvey>,
     header: bool,
     class_names: Option<Vec<String>>,
     remarks: Vec<String>,
 }
 
-impl Rows for Describer {
+impl Rows for Surveyor {
     fn are_names(&self, first: &[String]) -> bool {
         let known = self.known.as_ref();
         known.is_some_and(|known| known.iter().all(|name| first.contains(name)))
@@ -317,7 +174,7 @@ impl Rows for Describer {
         columns::check_unique(&names, |_| true)?;
         if self.names.is_none() {
             (self.header, self.class_names) = (header, heading.classes);
-            self.columns = names.iter().cloned().map(ColumnDescription::new).collect();
+            self.columns = names.iter().cloned().map(ColumnSurvey::new).collect();
             self.names = Some(names);
             return Ok(());
         }
@@ -351,7 +208,7 @@ impl Rows for Describer {
     }
 }
 
-impl TextRows for Describer {
+impl TextRows for Surveyor {
     fn add_text<'c>(&mut self, _: u64, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), DataError> {
         for (at, column) in self.columns.iter_mut().enumerate() {
             if column.unread.is_none() {
@@ -368,7 +225,7 @@ impl TextRows for Describer {
 ///
 /// # Errors
 /// If the file cannot be read, is no table, or has no such target.
-pub fn describe(source: &str, options: &Options) -> Result<Description, DataError> {
+pub fn survey(source: &str, options: &Options) -> Result<Survey, DataError> {
     // A position is no name.
     let target = options.target.iter().filter(|target| target.parse::<i64>().is_err());
     let schema = options.schema.as_ref().map(Schema::names);
@@ -377,13 +234,13 @@ pub fn describe(source: &str, options: &Options) -> Result<Description, DataErro
         None => target.cloned().collect(),
     };
     let known = (!known.is_empty()).then_some(known);
-    let mut describer = Describer { known, ..Describer::default() };
-    tables(source, options.header, &mut describer)?;
-    let Describer { rows, names, mut columns, header, class_names, remarks, .. } = describer;
+    let mut surveyor = Surveyor { known, ..Surveyor::default() };
+    tables(source, options.header, &mut surveyor)?;
+    let Surveyor { rows, names, mut columns, header, class_names, remarks, .. } = surveyor;
     if rows == 0 {
         return Err(DataError::no_row("line 2").within(source));
     }
-    columns.iter_mut().for_each(ColumnDescription::finish);
+    columns.iter_mut().for_each(ColumnSurvey::finish);
     let target = options.target.as_deref();
     let task = Task::Classification;
     let target = columns::targets(target, names.as_deref(), columns.len(), task)?[0];
@@ -395,19 +252,14 @@ pub fn describe(source: &str, options: &Options) -> Result<Description, DataErro
     // A first line that counts rows and names classes is recognised; it is neither.
     let says_header =
         class_names.is_none() && (options.header.is_some() || !header || !remarks.is_empty());
-    let mut described =
-        Description { rows, columns, target, header, class_names, says_header, remarks };
-    described.remark_foreign(source);
-    let spellings = described.classes().and_then(|classes| similar_classes(&classes));
-    described.remarks.extend(spellings);
-    Ok(described)
+    Ok(Survey { rows, columns, target, header, class_names, says_header, remarks })
 }
 
 /// Completes a schema by what is in these files: the categories that list no values by those of all
 /// files, sorted; and the origin of dates with times, if it is not stated, by the first date.
 ///
 /// # Errors
-/// As [`describe`]; if a file lacks a column, or a category has too many values.
+/// As [`survey`]; if a file lacks a column, or a category has too many values.
 pub(crate) fn complete(
     schema: &mut Schema,
     sources: &[String],
@@ -419,28 +271,28 @@ pub(crate) fn complete(
     if !schema.columns.iter_mut().any(|column| open(&column) || dates(&column)) {
         return Ok(());
     }
-    let described: Vec<Description> =
-        sources.iter().map(|source| describe(source, options)).collect::<Result<_, _>>()?;
+    let surveyed: Vec<Survey> =
+        sources.iter().map(|source| survey(source, options)).collect::<Result<_, _>>()?;
     for column in schema.columns.iter_mut().filter(dates) {
-        let of = |described: &Description| {
-            let found = described.columns.iter().find(|found| found.name == column.name);
+        let of = |surveyed: &Survey| {
+            let found = surveyed.columns.iter().find(|found| found.name == column.name);
             found?.first_date
         };
-        let all: Vec<(f64, bool)> = described.iter().filter_map(of).collect();
+        let all: Vec<(f64, bool)> = surveyed.iter().filter_map(of).collect();
         let first = all.iter().map(|(first, _)| *first).min_by(f64::total_cmp);
         let lost = all.iter().any(|(_, lost)| *lost);
         column.origin = first.filter(|_| lost).and_then(day_of);
     }
     for column in schema.columns.iter_mut().filter(open) {
         let mut all = BTreeSet::new();
-        for (source, description) in sources.iter().zip(&described) {
+        for (source, survey) in sources.iter().zip(&surveyed) {
             let refuse = |problem: String| {
                 Err(ConfigError::at(column.place(), problem).within(source).into())
             };
-            let found = description.columns.iter().find(|found| found.name == column.name);
+            let found = survey.columns.iter().find(|found| found.name == column.name);
             let Some(found) = found else {
                 let names: Vec<String> =
-                    description.columns.iter().map(|column| column.name.clone()).collect();
+                    survey.columns.iter().map(|column| column.name.clone()).collect();
                 return refuse(format!("no such column: the file has {}", list(&names)));
             };
             if let Some(words) = &found.unread {

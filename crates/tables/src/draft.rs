@@ -1,6 +1,8 @@
 //! An experiment drafted from what is in the columns of a table.
 
-use super::{Column, Description};
+use gradvine::data::{Column, Survey};
+
+use crate::describe::{classes, guess, schema};
 
 /// The other sections of a draft: it can be run at once.
 const REST: &str = "
@@ -23,41 +25,39 @@ file = \"ring:4\"
 connect_s = 3600
 ";
 
-impl Description {
-    /// An experiment on this table as TOML: a schema of its columns, a model that fits the target,
-    /// and values that can be run at once. `source` names the table, as `data.source` does. It is
-    /// to be read and corrected: each suspicious column has a remark.
-    pub fn draft(&self, source: &str) -> String {
-        let quote = |text: &str| toml::Value::String(text.into()).to_string();
-        let schema = self.schema();
-        let mut text = String::from("[data]\n");
-        text += &format!("source = {}\n", quote(source));
-        if self.says_header {
-            text += &format!("header = {}\n", self.header);
-        }
-        text += &format!("target = {}\n", quote(&self.columns[self.target].name));
-        let classes = self.classes();
-        if let Some(classes) = &classes {
-            let names: Vec<String> = classes.iter().map(|name| quote(name)).collect();
-            text += &format!("classes = [{}]\n", names.join(", "));
-        }
-        text += "standardize = true\nschema = [\n";
-        for column in &schema.columns {
-            text += &format!("    {},", entry(column));
-            let of = self.columns.iter().find(|found| found.name == column.name);
-            if let Some(remark) = of.and_then(|found| found.guess(self.rows).1) {
-                text += &format!(" # {remark}");
-            }
-            text += "\n";
-        }
-        let kind = if classes.is_some() { "softmax" } else { "least-squares" };
-        text += &format!("]\n\n[model]\nkind = \"{kind}\"\n");
-        if let Ok(inputs) = schema.width() {
-            text += &format!("inputs = {inputs}\n");
-        }
-        text += &format!("outputs = {}\n", classes.map_or(1, |classes| classes.len()));
-        text + REST
+/// An experiment on a table as TOML: a schema of its columns, a model that fits the target,
+/// and values that can be run at once. `source` names the table, as `data.source` does. It is
+/// to be read and corrected: each suspicious column has a remark.
+pub fn draft(survey: &Survey, source: &str) -> String {
+    let quote = |text: &str| toml::Value::String(text.into()).to_string();
+    let schema = schema(survey);
+    let mut text = String::from("[data]\n");
+    text += &format!("source = {}\n", quote(source));
+    if survey.says_header {
+        text += &format!("header = {}\n", survey.header);
     }
+    text += &format!("target = {}\n", quote(&survey.columns[survey.target].name));
+    let classes = classes(survey);
+    if let Some(classes) = &classes {
+        let names: Vec<String> = classes.iter().map(|name| quote(name)).collect();
+        text += &format!("classes = [{}]\n", names.join(", "));
+    }
+    text += "standardize = true\nschema = [\n";
+    for column in &schema.columns {
+        text += &format!("    {},", entry(column));
+        let of = survey.columns.iter().find(|found| found.name == column.name);
+        if let Some(remark) = of.and_then(|found| guess(found, survey.rows).1) {
+            text += &format!(" # {remark}");
+        }
+        text += "\n";
+    }
+    let kind = if classes.is_some() { "softmax" } else { "least-squares" };
+    text += &format!("]\n\n[model]\nkind = \"{kind}\"\n");
+    if let Ok(inputs) = schema.width() {
+        text += &format!("inputs = {inputs}\n");
+    }
+    text += &format!("outputs = {}\n", classes.map_or(1, |classes| classes.len()));
+    text + REST
 }
 
 /// An entry of a schema, on one line, its name first.
@@ -71,10 +71,14 @@ fn entry(column: &Column) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        data::{Options, describe},
+    use gradvine::{
+        data::{ColumnKind, Options},
         experiment::Experiment,
+        run::Whole,
     };
+
+    use super::draft;
+    use crate::describe::{describe, guess};
 
     #[test]
     fn a_draft_can_be_run() {
@@ -83,21 +87,21 @@ mod tests {
         let rows: String = (0..30).map(|row| format!("{row}.5,5,{}\n", row % 3)).collect();
         std::fs::write(&path, format!("x,same,y\n{rows}")).unwrap();
         let path = path.to_str().unwrap();
-        let draft = describe(path, &Options::default()).unwrap().draft(path);
+        let draft = draft(&describe(path, &Options::default()).unwrap(), path);
         assert!(draft.contains("{ name = \"same\", kind = \"ignore\" }, # all cells"), "{draft}");
-        let whole = crate::run::Whole::new(Experiment::parse(&draft, &[]).unwrap()).unwrap();
+        let whole = Whole::new(Experiment::parse(&draft, &[]).unwrap()).unwrap();
         assert_eq!((whole.design.features, whole.design.outputs), (1, 3));
     }
 
     /// The draft of a file with this text, and the run that it makes.
-    fn drafted(text: &str, target: Option<&str>) -> (String, crate::run::Whole) {
+    fn drafted(text: &str, target: Option<&str>) -> (String, Whole) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows.csv");
         std::fs::write(&path, text).unwrap();
         let path = path.to_str().unwrap();
         let options = Options { target: target.map(String::from), ..Options::default() };
-        let draft = describe(path, &options).unwrap().draft(path);
-        let whole = crate::run::Whole::new(Experiment::parse(&draft, &[]).unwrap()).unwrap();
+        let draft = draft(&describe(path, &options).unwrap(), path);
+        let whole = Whole::new(Experiment::parse(&draft, &[]).unwrap()).unwrap();
         (draft, whole)
     }
 
@@ -137,9 +141,9 @@ mod tests {
             let options = Options { header, ..Options::default() };
             let described = describe(file, &options).unwrap();
             assert_eq!((described.rows, &*described.columns[2].name), (rows, target));
-            let draft = described.draft(file);
+            let draft = draft(&described, file);
             let sets = ["data.test_share=0".to_string()];
-            let whole = crate::run::Whole::new(Experiment::parse(&draft, &sets).unwrap()).unwrap();
+            let whole = Whole::new(Experiment::parse(&draft, &sets).unwrap()).unwrap();
             let read: usize = whole.shards.iter().map(|shard| shard.raw().rows()).sum();
             assert_eq!(read as u64, rows, "{draft}");
         }
@@ -152,7 +156,7 @@ mod tests {
         let text = format!("t,y\n{rows}");
         let (draft, whole) = drafted(&text, None);
         assert!(draft.contains("kind = \"date\", origin = \"2024-05-17\" }"), "{draft}");
-        let different = |whole: &crate::run::Whole| {
+        let different = |whole: &Whole| {
             let parts = whole.shards.iter().map(|shard| shard.raw().features.iter().copied());
             let bits: std::collections::BTreeSet<u32> = parts.flatten().map(f32::to_bits).collect();
             bits.len() + whole.tests.rows()
@@ -164,7 +168,7 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let draft = draft.replace(", origin = \"2024-05-17\"", "");
         let set = format!("data.source={}", path.display());
-        let whole = crate::run::Whole::new(Experiment::parse(&draft, &[set]).unwrap()).unwrap();
+        let whole = Whole::new(Experiment::parse(&draft, &[set]).unwrap()).unwrap();
         assert_eq!(different(&whole), 60);
         let schema = whole.design.experiment.data.schema.as_ref().unwrap();
         assert_eq!(schema.columns[0].origin.as_deref(), Some("2024-05-17"));
@@ -180,8 +184,8 @@ mod tests {
         std::fs::write(&path, format!("tag;wert;y\n{rows}")).unwrap();
         let described = describe(path.to_str().unwrap(), &Options::default()).unwrap();
         for column in &described.columns[..2] {
-            let (kind, remark) = column.guess(described.rows);
-            assert_eq!(kind, crate::data::ColumnKind::Ignore);
+            let (kind, remark) = guess(column, described.rows);
+            assert_eq!(kind, ColumnKind::Ignore);
             assert!(remark.unwrap().contains("write them as 1234.5 and 2024-05-17"));
         }
         assert!(described.remarks[0].contains("column tag: numbers as 1.234,5 or dates"));
