@@ -7,8 +7,8 @@
 use ndarray::{ArrayView2, ArrayViewMut2};
 
 use super::{
-    Gradient, Kind, Learner, Shape, Sums, Targets, Tensor,
-    affine::{Affine, buffer},
+    Kind, Learner, Shape, Sums, Targets, Tensor,
+    linear::{self, Linear},
 };
 use crate::{
     data::{Scale, Task},
@@ -37,63 +37,19 @@ impl Kind for LeastSquares {
     }
 
     fn tensors(&self, shape: &Shape) -> Vec<Tensor> {
-        linear_tensors(shape)
+        linear::tensors(shape)
     }
 
     fn initial(&self, shape: &Shape, stream: Stream, x: &mut [f32]) {
-        let layer = linear(shape);
-        layer.initial(2.0 / (layer.inputs + layer.outputs) as f64, stream, x);
+        linear::initial(shape, stream, x);
     }
 
     fn learner(&self, shape: &Shape, _targets: Option<&Scale>) -> Box<dyn Learner> {
-        Box::new(Linear { layer: linear(shape), residual: Vec::new() })
-    }
-}
-
-/// The one layer of a linear model.
-pub(super) fn linear(shape: &Shape) -> Affine {
-    Affine { inputs: shape.inputs, outputs: shape.outputs, bias: shape.bias, offset: 0 }
-}
-
-/// `weight` and `bias`: a linear model has only one layer, so the names have no number.
-pub(super) fn linear_tensors(shape: &Shape) -> Vec<Tensor> {
-    let mut tensors = vec![Tensor::new("weight", &[shape.inputs, shape.outputs])];
-    if shape.bias {
-        tensors.push(Tensor::new("bias", &[shape.outputs]));
-    }
-    tensors
-}
-
-struct Linear {
-    layer: Affine,
-    residual: Vec<f32>,
-}
-
-impl Learner for Linear {
-    fn block(
-        &mut self,
-        x: &[f32],
-        features: ArrayView2<'_, f32>,
-        targets: Targets<'_>,
-        gradient: Option<Gradient<'_>>,
-    ) -> Sums {
-        let mut residual = buffer(&mut self.residual, features.nrows(), self.layer.outputs);
-        self.layer.forward(x, &features, &mut residual);
-        let weight = gradient.as_ref().map(|gradient| gradient.weight);
-        let sums = squared_error(&mut residual, values(targets), weight, None);
-        if let Some(mut gradient) = gradient {
-            self.layer.backward(&features, &residual.view(), &mut gradient);
-        }
-        sums
-    }
-
-    fn predict(
-        &mut self,
-        x: &[f32],
-        features: ArrayView2<'_, f32>,
-        mut out: ArrayViewMut2<'_, f32>,
-    ) {
-        self.layer.forward(x, &features, &mut out);
+        Linear::learner(
+            shape,
+            |outputs, targets, weight| squared_error(outputs, values(targets), weight, None),
+            |_| (),
+        )
     }
 }
 

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `kind` | [`Kind`]: the interface of a model; [`Learner`]: its sums over a block of rows |
 //! | `least_squares`, `softmax`, `mlp` | one model each; [`KINDS`] lists them |
-//! | `affine` | the dense layer that they share |
+//! | `affine`, `linear` | the dense layer that they share; models of one layer |
 //! | `model` | [`Model`]: an architecture whose sizes are known |
 //! | `supervised` | an [`Objective`] from a learner and a dataset |
 //! | `batches`, `schedule`, `optimizer` | the rows of a gradient; its step; [`Optimizer`] and its settings |
@@ -36,6 +36,7 @@ mod counts;
 mod error;
 mod kind;
 mod least_squares;
+mod linear;
 mod mlp;
 mod model;
 mod model_file;

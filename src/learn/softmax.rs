@@ -4,12 +4,11 @@
 //! Tensors `weight` (inputs x classes) and, with a bias, `bias` (classes). Convex. With two classes
 //! it is logistic regression with one redundant column.
 
-use ndarray::{ArrayView2, ArrayViewMut2};
+use ndarray::ArrayViewMut2;
 
 use super::{
-    Gradient, Kind, Learner, Shape, Sums, Targets, Tensor,
-    affine::{Affine, buffer},
-    least_squares::{linear, linear_tensors},
+    Kind, Learner, Shape, Sums, Targets, Tensor,
+    linear::{self, Linear},
 };
 use crate::{
     data::{Scale, Task},
@@ -38,53 +37,19 @@ impl Kind for Softmax {
     }
 
     fn tensors(&self, shape: &Shape) -> Vec<Tensor> {
-        linear_tensors(shape)
+        linear::tensors(shape)
     }
 
     fn initial(&self, shape: &Shape, stream: Stream, x: &mut [f32]) {
-        let layer = linear(shape);
-        layer.initial(2.0 / (layer.inputs + layer.outputs) as f64, stream, x);
+        linear::initial(shape, stream, x);
     }
 
     fn learner(&self, shape: &Shape, _targets: Option<&Scale>) -> Box<dyn Learner> {
-        Box::new(Regression { layer: linear(shape), scores: Vec::new() })
-    }
-}
-
-struct Regression {
-    layer: Affine,
-    scores: Vec<f32>,
-}
-
-impl Learner for Regression {
-    fn block(
-        &mut self,
-        x: &[f32],
-        features: ArrayView2<'_, f32>,
-        targets: Targets<'_>,
-        gradient: Option<Gradient<'_>>,
-    ) -> Sums {
-        let mut scores = buffer(&mut self.scores, features.nrows(), self.layer.outputs);
-        self.layer.forward(x, &features, &mut scores);
-        let sums = cross_entropy(
-            &mut scores,
-            classes(targets),
-            gradient.as_ref().map(|gradient| gradient.weight),
-        );
-        if let Some(mut gradient) = gradient {
-            self.layer.backward(&features, &scores.view(), &mut gradient);
-        }
-        sums
-    }
-
-    fn predict(
-        &mut self,
-        x: &[f32],
-        features: ArrayView2<'_, f32>,
-        mut out: ArrayViewMut2<'_, f32>,
-    ) {
-        self.layer.forward(x, &features, &mut out);
-        probabilities(&mut out);
+        Linear::learner(
+            shape,
+            |scores, targets, weight| cross_entropy(scores, classes(targets), weight),
+            probabilities,
+        )
     }
 }
 
