@@ -20,6 +20,7 @@ mod public_copies;
 mod replicas;
 mod statistics;
 mod steps;
+mod summed;
 
 pub(crate) use advice::{Steps, advise};
 pub use entry::{Entry, Parts, Prepared, Rule, Setting, Spawn, count_numbers};

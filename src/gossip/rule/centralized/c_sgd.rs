@@ -28,7 +28,10 @@ use std::ops::Range;
 
 use crate::gossip::{
     collective::{Layered, layers},
-    rule::prelude::*,
+    rule::{
+        prelude::*,
+        summed::{Mean, Summed},
+    },
 };
 
 /// The constant `collective` of every rule with an exact mean.
@@ -112,7 +115,8 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         return Ok(by_layers(pattern, &params, setting));
     }
     let plan = Collective::sum(pattern, nodes, setting.parameters, 0, 1);
-    Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, x| CSgd {
+    Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, x| Summed {
+        mean: CSgd,
         sum: Sum::of_updates(pattern, nodes, node, x.len()),
     }))
 }
@@ -139,41 +143,14 @@ fn by_layers(pattern: Pattern, params: &OwnParams, setting: &Setting<'_>) -> Pre
     }
 }
 
-struct CSgd {
-    sum: Sum,
-}
+struct CSgd;
 
-impl Party for CSgd {
-    fn outgoing(&mut self, _: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
-        self.sum.outgoing(at.exchange, out)
-    }
+impl Mean for CSgd {
+    const SAME_MODEL: bool = true;
 
-    fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        self.sum.received(at.exchange, from, p);
-        Ok(())
-    }
-
-    fn close(&mut self, _: &mut Local, at: &At) {
-        self.sum.close(at.exchange);
-    }
-
-    fn copies(&self) -> Option<&dyn Copies> {
-        Some(&SameModel)
-    }
-}
-
-impl Rule for CSgd {
-    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
-        std::mem::swap(&mut local.update, self.sum.start());
-    }
-
-    fn land(&mut self, local: &mut Local, _: &At) {
-        vector::subtract(self.sum.mean(), &mut local.x);
-        std::mem::swap(&mut local.update, self.sum.start());
-    }
-
-    fn state(&mut self, visitor: &mut dyn Visitor) {
-        visitor.scratch(self.sum.scratch());
+    fn land(&mut self, local: &mut Local, sum: &mut Sum) {
+        vector::subtract(sum.mean(), &mut local.x);
+        std::mem::swap(&mut local.update, sum.start());
     }
 }
 

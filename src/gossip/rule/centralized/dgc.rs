@@ -13,7 +13,7 @@
 //! densities of the warm-up are stated in rounds: the paper has one per epoch, which a rule does
 //! not know. State: x, u_k, v_k; the sum, on nodes that form it.
 
-use super::top_k_all_gather;
+use super::{gathering, top_k_all_gather};
 use crate::gossip::rule::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -110,7 +110,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             "expected a whole number from 0",
         ));
     };
-    let pattern = top_k_all_gather::choose(ENTRY.name, &mut params.collective, setting)?;
+    let pattern = gathering::choose(ENTRY.name, &mut params.collective, setting)?;
     let densities = Densities {
         warm_up,
         stages: DENSITIES.map(|density| ((density * len as f64).round() as usize).max(k)),

@@ -10,7 +10,7 @@
 //! weight. x - mean e moves as SGD does. All-to-all, or a server that sends the exact mean back.
 //! State: e_i; the mean on nodes that add.
 
-use super::compressed_c_sgd;
+use super::{compressed_c_sgd, gathering};
 use crate::gossip::rule::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -34,19 +34,9 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    collective: Option<Kind>,
-}
-
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
-    let mut params: Params = config::read("rule", table)?;
-    let allowed = &[Kind::Server, Kind::AllToAll];
-    let (kind, pattern) =
-        Pattern::choose(ENTRY.name, params.collective, None, allowed, setting.topology)?;
-    params.collective = Some(kind);
+    let mut params: gathering::Params = config::read("rule", table)?;
+    let pattern = gathering::choose(ENTRY.name, &mut params.collective, setting)?;
     let warnings = setting.require_contraction(ENTRY.name)?;
     let (nodes, format) = (setting.topology.nodes(), setting.compressed());
     let plan = Collective::after_gradient(pattern, nodes, vec![format.clone(), setting.dense()]);

@@ -7,6 +7,7 @@ pub(super) mod dgc;
 pub(super) mod double_squeeze;
 pub(super) mod ef_sgd;
 pub(super) mod g_top_k;
+mod gathering;
 pub(super) mod sign_sgd;
 pub(super) mod sketched_sgd;
 pub(super) mod stale_synchronous;

@@ -9,7 +9,7 @@
 //! within about lr sqrt(d), and with heterogeneous data not to the minimum: a majority is not a
 //! mean. State: the votes, on nodes that count.
 
-use super::compressed_c_sgd;
+use super::{compressed_c_sgd, gathering};
 use crate::{compress, gossip::rule::prelude::*};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -42,19 +42,9 @@ const MOST_STEP: f64 = 0.01;
 const SUITS: &str =
     "steps from 0.002 to 0.005 suit the default experiment, whose accuracy falls to 74% at 0.2";
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    collective: Option<Kind>,
-}
-
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
-    let mut params: Params = config::read("rule", table)?;
-    let allowed = &[Kind::Server, Kind::AllToAll];
-    let (kind, pattern) =
-        Pattern::choose(ENTRY.name, params.collective, None, allowed, setting.topology)?;
-    params.collective = Some(kind);
+    let mut params: gathering::Params = config::read("rule", table)?;
+    let pattern = gathering::choose(ENTRY.name, &mut params.collective, setting)?;
     // The scale of a vector of +1 and -1 is 1, so the payload is the signs, after four bytes.
     let signs = toml::Table::from_iter([
         ("kind".to_string(), toml::Value::from("sign")),

@@ -10,6 +10,7 @@
 //! ascending order of nodes, so both ways give the same bits. The memory holds lr g: when the step
 //! decays, stored errors keep their old weight. State: x, e_i; the sum, on nodes that form it.
 
+use super::gathering;
 use crate::{
     compress::{self, COMPRESSORS},
     gossip::rule::prelude::*,
@@ -44,32 +45,8 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    collective: Option<Kind>,
-}
-
-/// The pattern of a rule that gathers entries.
-pub(super) fn choose(
-    rule: &str,
-    collective: &mut Option<Kind>,
-    setting: &Setting<'_>,
-) -> Result<Pattern, ConfigError> {
-    let (kind, pattern) = Pattern::choose(
-        rule,
-        *collective,
-        None,
-        &[Kind::Server, Kind::AllToAll],
-        setting.topology,
-    )?;
-    *collective = Some(kind);
-    Ok(pattern)
-}
-
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
-    let mut params: Params = config::read("rule", table)?;
+    let mut params: gathering::Params = config::read("rule", table)?;
     let Some(k) = setting.compressor.most_entries(setting.parameters) else {
         return Err(ConfigError::new(
             "compressor.kind",
@@ -81,7 +58,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             ),
         ));
     };
-    let pattern = choose(ENTRY.name, &mut params.collective, setting)?;
+    let pattern = gathering::choose(ENTRY.name, &mut params.collective, setting)?;
     let warnings = setting.require_contraction(ENTRY.name)?;
     let (nodes, len) = (setting.topology.nodes(), setting.parameters);
     let down = Format::Sparse { len, most: k.saturating_mul(nodes).min(len) };

@@ -8,7 +8,11 @@
 //! and schedules. With outer_step 1, mu 0 it is local SGD. State: th, m, the sum. H is
 //! `optimizer.local_steps`.
 
-use crate::gossip::rule::{centralized::c_sgd, prelude::*};
+use crate::gossip::rule::{
+    centralized::c_sgd,
+    prelude::*,
+    summed::{Mean, Summed},
+};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "diloco",
@@ -61,7 +65,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let plan = Collective::sum(pattern, nodes, setting.parameters, 0, 1);
     Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, x| {
         let (sum, m) = (Sum::of_updates(pattern, nodes, node, x.len()), vec![0.0; x.len()]);
-        DiLoCo { step, momentum, sum, m }
+        Summed { mean: DiLoCo { step, momentum, m }, sum }
     }))
 }
 
@@ -69,43 +73,20 @@ struct DiLoCo {
     step: f32,
     momentum: f32,
     m: Vec<f32>,
-    sum: Sum,
 }
 
-impl Party for DiLoCo {
-    fn outgoing(&mut self, _: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
-        self.sum.outgoing(at.exchange, out)
-    }
+impl Mean for DiLoCo {
+    const SAME_MODEL: bool = true;
 
-    fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        self.sum.received(at.exchange, from, p);
-        Ok(())
-    }
-
-    fn close(&mut self, _: &mut Local, at: &At) {
-        self.sum.close(at.exchange);
-    }
-
-    fn copies(&self) -> Option<&dyn Copies> {
-        Some(&SameModel)
-    }
-}
-
-impl Rule for DiLoCo {
-    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
-        std::mem::swap(&mut local.update, self.sum.start());
-    }
-
-    fn land(&mut self, local: &mut Local, _: &At) {
-        for ((x, m), d) in local.x.iter_mut().zip(&mut self.m).zip(self.sum.mean()) {
+    fn land(&mut self, local: &mut Local, sum: &mut Sum) {
+        for ((x, m), d) in local.x.iter_mut().zip(&mut self.m).zip(sum.mean()) {
             *m = self.momentum * *m + d;
             *x -= self.step * (d + self.momentum * *m);
         }
-        std::mem::swap(&mut local.update, self.sum.start());
+        std::mem::swap(&mut local.update, sum.start());
     }
 
     fn state(&mut self, visitor: &mut dyn Visitor) {
         visitor.vector("m", &mut self.m);
-        visitor.scratch(self.sum.scratch());
     }
 }

@@ -7,7 +7,11 @@
 //! H is `optimizer.local_steps`; with H = 1 it is C-SGD. The models are averaged, not the updates.
 //! State: x and the sum.
 
-use crate::gossip::rule::{centralized::c_sgd, prelude::*};
+use crate::gossip::rule::{
+    centralized::c_sgd,
+    prelude::*,
+    summed::{Mean, Summed},
+};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "local-sgd",
@@ -31,45 +35,27 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let pattern = params.choose(ENTRY.name, setting)?;
     let nodes = setting.topology.nodes();
     let plan = Collective::sum(pattern, nodes, setting.parameters, 0, 1);
-    Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, x| LocalSgd {
+    Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, x| Summed {
+        mean: LocalSgd,
         sum: Sum::of_updates(pattern, nodes, node, x.len()),
     }))
 }
 
-struct LocalSgd {
-    sum: Sum,
-}
+struct LocalSgd;
 
-impl Party for LocalSgd {
-    fn outgoing(&mut self, _: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
-        self.sum.outgoing(at.exchange, out)
-    }
+impl Mean for LocalSgd {
+    const SAME_MODEL: bool = false;
 
-    fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        self.sum.received(at.exchange, from, p);
-        Ok(())
-    }
-
-    fn close(&mut self, _: &mut Local, at: &At) {
-        self.sum.close(at.exchange);
-    }
-}
-
-impl Rule for LocalSgd {
-    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
+    fn gradient(&mut self, local: &mut Local, sum: &mut Sum) {
         for (y, x) in local.update.iter_mut().zip(&local.x) {
             *y = x - *y;
         }
-        std::mem::swap(&mut local.update, self.sum.start());
+        std::mem::swap(&mut local.update, sum.start());
     }
 
-    fn land(&mut self, local: &mut Local, _: &At) {
+    fn land(&mut self, local: &mut Local, sum: &mut Sum) {
         // The old x becomes the buffer of the next update.
-        std::mem::swap(&mut local.x, self.sum.start());
-        std::mem::swap(&mut local.update, self.sum.start());
-    }
-
-    fn state(&mut self, visitor: &mut dyn Visitor) {
-        visitor.scratch(self.sum.scratch());
+        std::mem::swap(&mut local.x, sum.start());
+        std::mem::swap(&mut local.update, sum.start());
     }
 }
