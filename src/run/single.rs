@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     config::ConfigError,
-    data::{self, Columns, Options, Target},
+    data::{self, Columns, Dataset, Options},
     digest,
     drive::{Learner, NodeSpec},
     experiment::Experiment,
@@ -91,6 +91,62 @@ fn agreed_names(columns: &Columns) -> Vec<(String, String)> {
         .collect()
 }
 
+/// The rows of a node's file to train on, those to test on, and what is read.
+fn read_rows(
+    file: &NodeFile,
+    data: &str,
+    experiment: &Experiment,
+) -> Result<(Dataset, Option<Dataset>, DataRecord), ConfigError> {
+    let options = options(experiment)?;
+    let load = |key: &str, source: &str, options: &Options| {
+        data::load(source, options).map_err(ConfigError::from).map_err(|error| match error.key() {
+            Some("data.source") => error.with_place(format!("node.{key}")),
+            _ => error,
+        })
+    };
+    let all = load("data", data, &options)?;
+    Ok(match &file.test {
+        Some(test) => {
+            // By the same names, whatever their order in this file.
+            let columns = all.columns.clone();
+            let by_position = experiment.data.columns.is_none();
+            let by_position = by_position && experiment.data.schema.is_none();
+            let options = Options { columns, by_position, ..options };
+            let test = load("test", test, &options)?;
+            let read = DataRecord::apart(&all, &test);
+            (all, Some(test), read)
+        }
+        None => {
+            let (share, seed) = (experiment.data.test_share, experiment.run.seed);
+            let (train, test) = data::split_test(&all, share, seed)?;
+            let rest = (!test.is_empty()).then(|| all.select(&test));
+            (all.select(&train), rest, DataRecord::split(&all, share, seed))
+        }
+    })
+}
+
+/// The names of columns that all nodes must have.
+fn agreed_columns(train: &Dataset, schema: bool) -> Vec<(String, String)> {
+    match (&train.columns, schema) {
+        // The schema is part of the experiment.
+        (Some(columns), true) => agreed_names(&Columns { features: Vec::new(), ..columns.clone() }),
+        (Some(columns), false) => agreed_names(columns),
+        (None, _) => Vec::new(),
+    }
+}
+
+/// What the readers of the rows remark, each once.
+fn remarks_of(design: &Design, train: &Dataset, test: Option<&Dataset>) -> Vec<String> {
+    let mut remarks = train.remarks.clone();
+    let of_tests = test.into_iter().flat_map(|test| &test.remarks);
+    let new = of_tests.filter(|remark| !train.remarks.contains(remark));
+    remarks.extend(new.cloned());
+    let named = design.experiment.data.classes.as_deref();
+    remarks.extend(named.and_then(data::similar_classes));
+    remarks.extend(test.and_then(|test| DataRecord::tested_before(&design.experiment, test)));
+    remarks
+}
+
 /// One node's part of a run.
 ///
 /// ```
@@ -155,7 +211,6 @@ impl Single {
             .map_err(|error| experiment.blame(error))
     }
 
-    #[expect(clippy::too_many_lines)]
     fn checked(
         file: &NodeFile,
         mut experiment: Experiment,
@@ -188,38 +243,8 @@ impl Single {
         experiment.data.weighting.get_or_insert(weighting);
         experiment.own_init = own_init(file, &experiment, &topology, node)?;
         warm_start::keep_fills(&mut experiment);
-        let options = options(&experiment)?;
-        let load = |key: &str, source: &str, options: &Options| {
-            data::load(source, options).map_err(ConfigError::from).map_err(|error| {
-                match error.key() {
-                    Some("data.source") => error.with_place(format!("node.{key}")),
-                    _ => error,
-                }
-            })
-        };
-        let all = load("data", data, &options)?;
-        let (train, test, read) = match &file.test {
-            Some(test) => {
-                // By the same names, whatever their order in this file.
-                let columns = all.columns.clone();
-                let by_position = experiment.data.columns.is_none();
-                let by_position = by_position && schema.is_none();
-                let options = Options { columns, by_position, ..options };
-                let test = load("test", test, &options)?;
-                let read = DataRecord::apart(&all, &test);
-                (all, Some(test), read)
-            }
-            None => {
-                let (share, seed) = (experiment.data.test_share, experiment.run.seed);
-                let (train, test) = data::split_test(&all, share, seed)?;
-                let rest = (!test.is_empty()).then(|| all.select(&test));
-                (all.select(&train), rest, DataRecord::split(&all, share, seed))
-            }
-        };
-        let classes = match &train.target {
-            Target::Classes { names, .. } => names.clone(),
-            Target::Values(_) => Vec::new(),
-        };
+        let (train, test, read) = read_rows(file, data, &experiment)?;
+        let classes = train.class_names().to_vec();
         let warning = scale_warning(&experiment);
         let design = warm_start::check(&experiment, &train)
             .and_then(|()| Design::new(experiment, Arc::new(topology), inputs, outputs));
@@ -227,23 +252,9 @@ impl Single {
             Some("model.init") if file.init.is_some() => error.with_place("node.init"),
             _ => error,
         })?;
-        let agreed = match (&train.columns, schema) {
-            // The schema is part of the experiment.
-            (Some(columns), Some(_)) => {
-                agreed_names(&Columns { features: Vec::new(), ..columns.clone() })
-            }
-            (Some(columns), None) => agreed_names(columns),
-            (None, _) => Vec::new(),
-        };
-        let mut remarks = train.remarks.clone();
-        let of_tests = test.iter().flat_map(|test| &test.remarks);
-        let new = of_tests.filter(|remark| !train.remarks.contains(remark));
-        remarks.extend(new.cloned());
-        let named = design.experiment.data.classes.as_deref();
-        remarks.extend(named.and_then(data::similar_classes));
+        let agreed = agreed_columns(&train, design.experiment.data.schema.is_some());
+        let remarks = remarks_of(&design, &train, test.as_ref());
         let targets = target_names(&train);
-        let tested = test.as_ref();
-        remarks.extend(tested.and_then(|test| DataRecord::tested_before(&design.experiment, test)));
         let read = read.with_initial(&design.experiment);
         let design = Arc::new(Design { agreed, remarks, targets, ..design });
         let rows = std::iter::once(&train).chain(&test);
