@@ -76,7 +76,7 @@ fn network() -> Result<Network, Box<dyn Error>> {
         (String::from("family = \"complete\"\nnodes = 3\n"), Vec::new());
     let ports = free_ports(Transport::Tcp, 3)?;
     for (i, (key, port)) in keys.iter().zip(&ports).enumerate() {
-        let address = format!("/ip4/127.0.0.1/tcp/{}", port);
+        let address = format!("/ip4/127.0.0.1/tcp/{port}");
         let peer = key.public().to_peer_id();
         text += &format!(
             "[[node]]\nname = \"site-{i}\"\npeer = \"{peer}\"\naddresses = [\"{address}\"]\n"
@@ -110,8 +110,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             _ => {}
         }
     }
-    let results =
-        nodes.into_iter().map(|node| node.join_blocking()).collect::<Result<Vec<_>, _>>()?;
+    let results = nodes
+        .into_iter()
+        .map(gradvine::node::Node::join_blocking)
+        .collect::<Result<Vec<_>, _>>()?;
     let mean = &results[0].mean;
     println!("slope {:.3}, offset {:.3}; digest {}", mean[0], mean[1], results[0].summary.digest);
     assert!(results.iter().all(|result| result.summary == results[0].summary));

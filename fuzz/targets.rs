@@ -81,7 +81,7 @@ fn designs() -> &'static [Arc<Design>] {
         ];
         let design = |rule: &&[&str]| {
             let common = ["topology.file=complete:4", "model.hidden=[2]", "run.rounds=20"];
-            let sets = rule.iter().chain(&common).map(|set| set.to_string()).collect::<Vec<_>>();
+            let sets = rule.iter().chain(&common).map(ToString::to_string).collect::<Vec<_>>();
             let experiment = Experiment::default_with(&sets).expect("the settings are valid");
             Whole::new(experiment).expect("the run is valid").design
         };

@@ -20,7 +20,7 @@ fn packages() -> Option<String> {
         (true, true) => return Some(folder),
         (false, _) => println!("skipped: node is not installed"),
         (_, false) => {
-            println!("skipped: js-libp2p is not installed in target/interop: .ci/run installs it")
+            println!("skipped: js-libp2p is not installed in target/interop: .ci/run installs it");
         }
     }
     None

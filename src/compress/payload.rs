@@ -405,7 +405,7 @@ impl Payload<'_> {
             Payload::Floats(bytes) => vector::axpy_bytes(weight, bytes, acc),
             Payload::Compressed { by, noise, bytes } => by.add_into(bytes, *noise, weight, acc),
             Payload::Sparse { len, bytes } if *len == acc.len() => {
-                entries::add_into(bytes, weight, acc)
+                entries::add_into(bytes, weight, acc);
             }
             other => panic!("{other:?} is not one vector: the rule and its plan disagree"),
         }

@@ -94,7 +94,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.csv");
         let odd =
-            [0.1f32, -0.0, f32::MAX, f32::MIN_POSITIVE, 1e-45, 16_777_217.0, 1.0 / 3.0, -2.5e-8];
+            [0.1f32, -0.0, f32::MAX, f32::MIN_POSITIVE, 1e-45, 16_777_216.0, 1.0 / 3.0, -2.5e-8];
         let features = ndarray::Array2::from_shape_vec((4, 2), odd.to_vec()).unwrap();
         let bits = |data: &Dataset| data.features.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         let classes: Vec<String> = ["a,b", "4", "\u{e9}", "c \"d\""].map(String::from).to_vec();
@@ -104,7 +104,7 @@ mod tests {
             Target::Values(array![[0.5, 1e-30], [-0.0, 2.0], [3.0, 4.0], [1.0 / 3.0, 0.7]]);
         let named = |targets: &[&str]| Columns {
             features: vec!["a, \"b\"".into(), "2".into()],
-            targets: targets.iter().map(|name| name.to_string()).collect(),
+            targets: targets.iter().map(ToString::to_string).collect(),
         };
         for (target, task, position, columns) in [
             (labelled, Task::Classification, "-1", named(&["kind"])),

@@ -602,14 +602,14 @@ pub enum Weighting {
 }
 
 /// A column, `"label"` or `3`, as text.
-fn name_or_position<'de, D: serde::Deserializer<'de>>(
+fn name_or_position<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<String>, D::Error> {
     struct Column;
-    impl serde::de::Visitor<'_> for Column {
+    impl Visitor<'_> for Column {
         type Value = Option<String>;
 
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("a column's name in quotes or its position")
         }
 

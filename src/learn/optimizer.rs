@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(path(optimizer(both)), [3.5, -1.375, -1.78125]);
         let steps = |p: &mut OptimizerParams| {
             (p.schedule, p.decay_at, p.decay_factor) =
-                (ScheduleKind::Step, Some(vec![0.01, 0.02]), Some(0.5))
+                (ScheduleKind::Step, Some(vec![0.01, 0.02]), Some(0.5));
         };
         assert_eq!(path(optimizer(steps)), [6.0, 5.0, 4.625]);
     }
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn batches_follow_the_round_and_the_local_step() {
-        let seen = |local_steps, rounds: std::ops::Range<u64>| {
+        let seen = |local_steps, rounds: Range<u64>| {
             let mut optimizer =
                 optimizer(|p| (p.batch, p.local_steps) = (BatchSize::Rows(2), local_steps));
             let mut objective = Parabola::new();

@@ -620,7 +620,7 @@ mod tests {
                     _ if !network.links.contains(&link)
                         && network.links.len() + 1 < links.len() =>
                     {
-                        network.turn(link, true)
+                        network.turn(link, true);
                     }
                     _ => {}
                 }

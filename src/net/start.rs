@@ -129,7 +129,7 @@ impl Starter<'_> {
                 Some(Event::Goodbye(_)) => {}
                 Some(Event::Differs { peer, difference }) => {
                     before.insert(peer, difference.to_string());
-                    note_difference(&mut differences, peer, difference)
+                    note_difference(&mut differences, peer, difference);
                 }
                 Some(Event::Down { peer, reason }) => {
                     let name = self.name(peer);

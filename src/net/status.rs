@@ -150,7 +150,7 @@ impl Status {
             Some(state @ State::Down { .. }) => *state = State::Down { text, explained: true },
             Some(State::Up) => {}
             None => {
-                drop(self.away.lock().unwrap_or_else(PoisonError::into_inner).insert(node, text))
+                drop(self.away.lock().unwrap_or_else(PoisonError::into_inner).insert(node, text));
             }
         }
     }

@@ -604,7 +604,7 @@ fn control(name: &str, endpoint: &ConnectedPoint, neighbour: &str) {
     match Ends::of(endpoint).map(|ends| sockets::choose(name, &ends)) {
         Some(Ok(())) => tracing::debug!("node {neighbour}: TCP with {name}"),
         Some(Err(error)) => {
-            tracing::warn!("node {neighbour}: TCP keeps the system's congestion control: {error}")
+            tracing::warn!("node {neighbour}: TCP keeps the system's congestion control: {error}");
         }
         None => tracing::warn!(
             "node {neighbour}: QUIC has its own congestion control, run.congestion is for TCP"

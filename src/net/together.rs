@@ -263,7 +263,7 @@ fn verdict(results: Vec<Option<Result<Ended, RunError>>>) -> Result<Vec<Ended>, 
             Some(Ok(one)) => ended.push(one),
             Some(Err(error)) => failures.push(error),
             None => {
-                failures.push(RunError::Network("a node's thread ended without a result".into()))
+                failures.push(RunError::Network("a node's thread ended without a result".into()));
             }
         }
     }

@@ -78,7 +78,7 @@ impl RowConstants {
         }
         let scales = [(&merged.scale, 0), (&merged.targets, design.features)];
         for (scale, first) in scales {
-            warnings.extend(scale.iter().flat_map(|scale| coarse(scale, &|at| name(first + at))));
+            warnings.extend(scale.iter().filter_map(|scale| coarse(scale, &|at| name(first + at))));
         }
         let scale = data.scale.clone().or(merged.scale);
         if let Some(scale) = &scale {

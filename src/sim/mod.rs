@@ -354,7 +354,7 @@ impl<'a> Network<'a> {
                 let starts: Vec<usize> = parts.iter().map(|part| part.start).collect();
                 let mut inputs = std::mem::take(&mut self.inputs);
                 drive::compute(&mut *host.learner, round, x, update, parts, &mut |input| {
-                    inputs.push(input)
+                    inputs.push(input);
                 });
                 let time = self.conditions.compute_time(self.hosts.len(), id, round);
                 let host = &mut self.hosts[id.index()];

@@ -55,11 +55,11 @@ fn a_node_is_not_started_twice() {
 #[ignore = "slow"]
 fn a_killed_node_ends_the_others_when_the_deadline_for_its_return_has_passed() {
     let deployment = Deployment::new(Reach::Tcp, LONG);
-    let mut nodes = command::NAMES.map(|name| deployment.start(name));
-    command::NAMES.iter().for_each(|name| until_running(&deployment.run(name)));
+    let mut nodes = NAMES.map(|name| deployment.start(name));
+    NAMES.iter().for_each(|name| until_running(&deployment.run(name)));
     nodes[2].signal("KILL");
     let killed = Instant::now();
-    for (name, node) in command::NAMES.iter().zip(&mut nodes).take(2) {
+    for (name, node) in NAMES.iter().zip(&mut nodes).take(2) {
         let (code, _) = node.end();
         let stderr = node.errors();
         assert_eq!(code, Some(4), "{name}: {stderr}");
@@ -99,11 +99,11 @@ fn check_saved(deployment: &Deployment, name: &str) {
 #[test]
 fn a_node_that_is_stopped_saves_its_model_and_so_do_its_neighbours() {
     let deployment = Deployment::new(Reach::Tcp, LONG);
-    let mut nodes = command::NAMES.map(|name| deployment.start(name));
-    command::NAMES.iter().for_each(|name| until_running(&deployment.run(name)));
+    let mut nodes = NAMES.map(|name| deployment.start(name));
+    NAMES.iter().for_each(|name| until_running(&deployment.run(name)));
     nodes[1].signal("TERM");
     assert_eq!(nodes.each_mut().map(|node| node.end().0), [Some(4), Some(130), Some(4)]);
-    command::NAMES.iter().for_each(|name| check_saved(&deployment, name));
+    NAMES.iter().for_each(|name| check_saved(&deployment, name));
     assert_eq!(json(&deployment.run("oslo").join("summary.json"))["failed_at"], "london");
 }
 
@@ -113,7 +113,7 @@ fn before_the_run_begins_nodes_may_be_killed_and_started_again() {
     let deployment = Deployment::new(Reach::Tcp, "rounds = 5\nconnect_s = 30");
     let undisturbed = {
         let calm = Deployment { folder: command::copy_of(&deployment) };
-        let mut nodes = command::NAMES.map(|name| calm.start(name));
+        let mut nodes = NAMES.map(|name| calm.start(name));
         nodes.iter_mut().for_each(|node| assert_eq!(node.end().0, Some(0), "{}", node.errors()));
         json(&calm.run("oslo").join("summary.json"))["digest"].clone()
     };
@@ -130,7 +130,7 @@ fn before_the_run_begins_nodes_may_be_killed_and_started_again() {
     for node in [&mut tokyo, &mut london, &mut oslo] {
         assert_eq!(node.end().0, Some(0), "{}", node.errors());
     }
-    for name in command::NAMES {
+    for name in NAMES {
         assert_eq!(
             json(&deployment.run(name).join("summary.json"))["digest"],
             undisturbed,

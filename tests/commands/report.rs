@@ -205,7 +205,7 @@ fn runs_that_ended_badly_are_marked() {
         summary["rounds"] = json!(17);
     }));
     all.push(failing("broken", &|summary| {
-        summary["failure"] = json!("the link to node <2> broke in round 9")
+        summary["failure"] = json!("the link to node <2> broke in round 9");
     }));
     all.push(failing("short", &|summary| summary["participation"]["2"]["rounds"] = json!(1)));
     // A diverged baseline is no number in JSON.

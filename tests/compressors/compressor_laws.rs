@@ -347,7 +347,7 @@ fn the_size_is_known_before_encoding() {
             match case.compressor.size(len) {
                 Size::Exact(size) => assert_eq!(written, size, "{} at {len}", case.text),
                 Size::AtMost(size) => {
-                    assert!(written <= size, "{} at {len}: {written} > {size}", case.text)
+                    assert!(written <= size, "{} at {len}: {written} > {size}", case.text);
                 }
             }
             case.compressor.check(len, &bytes[6..]).unwrap();
@@ -402,11 +402,11 @@ fn the_unbiased_are_and_the_biased_are_found_out() {
         let z = bias(&case, &v, 400);
         match case.compressor.class(v.len()) {
             Class::Unbiased { .. } => {
-                assert!(z < SIGNIFICANT, "{}: {z} standard errors from unbiased", case.text)
+                assert!(z < SIGNIFICANT, "{}: {z} standard errors from unbiased", case.text);
             }
             Class::Contraction { .. } if exact => assert_eq!(z, 0.0, "{}", case.text),
             Class::Contraction { .. } => {
-                assert!(z > SIGNIFICANT, "{}: only {z} standard errors of bias", case.text)
+                assert!(z > SIGNIFICANT, "{}: only {z} standard errors of bias", case.text);
             }
         }
     }

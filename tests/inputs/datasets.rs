@@ -336,7 +336,7 @@ fn whole_numbers_pool_to_the_same_bits_and_constants_divide_by_one() {
 const PATIENTS: &[u8] = b"age,weight,sick\n1,2,0\n3,4,1\n";
 
 fn by_name(features: &[&str], targets: &[&str]) -> Options {
-    let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+    let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
     let columns = Columns { features: names(features), targets: names(targets) };
     Options { columns: Some(columns), ..Options::default() }
 }

@@ -10,7 +10,7 @@ fn column(name: &str, kind: ColumnKind, missing: Missing) -> Column {
 }
 
 fn category(name: &str, values: &[&str], other: bool, missing: Missing) -> Column {
-    let values = Some(values.iter().map(|value| value.to_string()).collect());
+    let values = Some(values.iter().map(ToString::to_string).collect());
     Column { values, other, ..column(name, ColumnKind::Category, missing) }
 }
 

@@ -43,7 +43,7 @@ fn the_files_of_a_folder_are_one_table() {
     let data = load_folder(folder.path(), &Options::default()).unwrap();
     assert_eq!(data.features, array![[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]]);
     assert_eq!((data.labels().unwrap(), data.outputs()), (&[0, 1, 0, 2][..], 3));
-    let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+    let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
     let columns = Columns { features: names(&["age", "weight"]), targets: names(&["sick"]) };
     assert_eq!(data.columns, Some(columns));
     assert_eq!(data.name, folder.path().display().to_string());

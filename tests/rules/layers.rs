@@ -107,7 +107,7 @@ fn updates(params: &OptimizerParams, mut objective: Box<dyn Objective>, x: &[f32
     let one = |round| {
         let (mut update, mut told) = (vec![f32::NAN; x.len()], Vec::new());
         let mut ready = |range: Range<usize>, update: &mut [f32]| {
-            told.push((range.clone(), update[range].to_vec()))
+            told.push((range.clone(), update[range].to_vec()));
         };
         let loss =
             optimizer.update_by_parts(Round(round), &x, &mut *objective, &mut update, &mut ready);
@@ -288,7 +288,7 @@ fn a_node_that_computes_takes_what_others_send_and_can_be_stopped() {
         };
         let mut inputs = VecDeque::new();
         drive::compute(&mut **learner, round, x, update, parts, &mut |input| {
-            inputs.push_back(input)
+            inputs.push_back(input);
         });
         answers.push(inputs);
     }

@@ -370,7 +370,7 @@ fn growth(schedule: &str, topology: &str, rule: &str) -> f64 {
     let mut run = Run::scheduled(topology, schedule, rule, IDENTITY);
     (run.step, run.same_start, run.allow_unstable) = (0.0, false, true);
     let at = |rounds: u64| match (Run { rounds, ..run.clone() }).ended() {
-        Ok(ended) => common::consensus(&ended.into_iter().map(|end| end.model).collect::<Vec<_>>()),
+        Ok(ended) => consensus(&ended.into_iter().map(|end| end.model).collect::<Vec<_>>()),
         // A node whose model has grown out of all bounds ends its run.
         Err(RunError::Failed { failure: Failure::Diverged { .. }, .. }) => f64::INFINITY,
         Err(other) => panic!("{other}"),

@@ -274,7 +274,7 @@ fn sketched_sgd_is_refused_where_it_cannot_work() {
 #[ignore = "slow"]
 fn memories_that_grow_keep_the_mean() {
     let end = |rule: &str, compressor: &str| {
-        let mut run = common::Run::new("ring:3", rule, compressor);
+        let mut run = Run::new("ring:3", rule, compressor);
         (run.d, run.spread, run.rounds, run.step) = (10, 30.0, 20_000, 0.02);
         let models = run.models();
         (run.suboptimality(&models), models)

@@ -129,7 +129,7 @@ fn play(specs: Vec<NodeSpec>, order: Order) -> (Vec<Vec<f32>>, Vec<u64>) {
                     *taken.entry((node, to.index())).or_default() += 1;
                 }
                 Effect::Recycle { from, .. } => {
-                    links.get_mut(&(from.index(), node)).unwrap().1 = false
+                    links.get_mut(&(from.index(), node)).unwrap().1 = false;
                 }
                 Effect::Conclude { own: done, mean } => {
                     let conclusion = Conclusion::new(&done, &mean, Elapsed::default());

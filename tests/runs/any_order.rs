@@ -111,7 +111,7 @@ fn perform(
                 Effect::Compute { round, x, update, parts, .. } => {
                     let own = &mut chaos.own[node];
                     drive::compute(&mut *learners[node], round, x, update, parts, &mut |input| {
-                        own.push_back(input)
+                        own.push_back(input);
                     });
                 }
                 Effect::Send { to, frame } => {

@@ -236,10 +236,7 @@ fn pieces_that_do_not_make_a_frame_are_refused() {
     node.handle(piece(first), &mut effects);
     node.handle(piece(&[rest, &[0]].concat()), &mut effects);
     let too_long = effects.iter().any(|effect| {
-        let reason = match effect {
-            Effect::Failed(Failure::Peer { reason, .. }) => reason,
-            _ => return false,
-        };
+        let Effect::Failed(Failure::Peer { reason, .. }) = effect else { return false };
         reason.contains("are left of the frame")
     });
     assert!(too_long, "{effects:?}");

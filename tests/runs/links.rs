@@ -248,7 +248,7 @@ fn a_node_that_leaves_sends_its_reason() {
     a.host.finish(Some(cause.clone()), &mut || false);
     match b.next() {
         Event::Left { peer: NodeId(0), cause: refusal } => {
-            assert_eq!(refusal, cause, "refusal whole")
+            assert_eq!(refusal, cause, "refusal whole");
         }
         other => panic!("{other:?}"),
     }

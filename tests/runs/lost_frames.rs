@@ -135,7 +135,7 @@ fn the_mean_moves_by_the_mean_gradient_alone_under_any_loss() {
             assert!(drift < 1e-5, "{compressor} at loss {loss}: {drift:e}");
         }
         // A copy that only its owner has advanced: the test finds the bug.
-        let drift = self::drift(compressor, 0.5, Loss::Ignored);
+        let drift = drift(compressor, 0.5, Loss::Ignored);
         assert!(
             drift > 1e-2,
             "{compressor}: a sender that counts lost frames must drift, {drift:e}"

@@ -20,7 +20,7 @@ fn whole(text: &str) -> Result<Whole, ConfigError> {
 
 /// Runs an experiment, and returns the mean model.
 fn run(whole: &Whole) -> Result<Vec<f32>, RunError> {
-    sim::run(whole.specs(), &mut NoopObserver).map(|ended| ended[0].mean.to_vec())
+    sim::run(whole.specs(), &mut NoopObserver).map(|ended| ended[0].mean.clone())
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> String {
@@ -216,7 +216,7 @@ fn a_loss_that_explodes_ends_the_run_at_once() {
             "run.rounds = 50\ntopology.file = 'complete:2'\nrule.kind = 'd-psgd'\ndata.source = \
              'breast-cancer'\n{settings}"
         );
-        self::run(&whole(&text).unwrap())
+        run(&whole(&text).unwrap())
     };
     for settings in [
         "optimizer.step = 1e30\nmodel.kind = 'softmax'",

@@ -223,7 +223,7 @@ fn run_of(
         let mut nodes: Vec<_> = nodes.into_iter().map(|node| node.join().unwrap()).collect();
         while !matches!(nodes[0].next_blocking(), Some(Event::Round { .. }) | None) {}
         scope.spawn(move || disturb(&proxies));
-        nodes.into_iter().map(|node| node.join_blocking()).collect()
+        nodes.into_iter().map(gradvine::node::Node::join_blocking).collect()
     })
 }
 

@@ -537,7 +537,7 @@ fn salvage(whole: &Whole, directory: &RunDirectory, processes: &[Process], warn:
     {
         match copy_model(whole, process, directory, mean) {
             Ok(()) => {
-                all.mean_digest = process.summary().map(|own| own.mean_digest).unwrap_or_default()
+                all.mean_digest = process.summary().map(|own| own.mean_digest).unwrap_or_default();
             }
             Err(error) => warn(&format!("warning: the mean model: {error}")),
         }

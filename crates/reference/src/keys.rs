@@ -197,7 +197,7 @@ fn names(file: File, section: &str, key: &str) -> Option<String> {
             one_of(&names) + &numbered.collect::<String>()
         }
         (File::Experiment, "network", "preset") => one_of(&PRESETS.each_ref().map(|one| one.name)),
-        (File::Experiment, "model", "kind") => one_of(&KINDS.map(|kind| kind.name())),
+        (File::Experiment, "model", "kind") => one_of(&KINDS.map(gradvine::learn::Kind::name)),
         (File::Experiment, "data", "source") => {
             let shipped = data::EMBEDDED.names();
             let names = one_of(&[shipped, vec![data::SYNTHETIC]].concat());

@@ -77,7 +77,7 @@ impl Grid {
                 constants(kind).contains(&name)
             };
         match self.key.split_once('.') {
-            Some(("rule", "kind") | ("compressor", "kind")) => true,
+            Some(("rule" | "compressor", "kind")) => true,
             Some(("rule", name)) => known(&experiment.rule, name, &|kind| {
                 let entries = RULES.iter().filter(|entry| entry.name == kind);
                 entries.flat_map(|entry| entry.constants.iter().map(|(key, _)| *key)).collect()

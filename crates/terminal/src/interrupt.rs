@@ -130,7 +130,7 @@ impl Interrupt {
         let interrupt = self.clone();
         let wait = move || {
             let mut bytes = [0; 64];
-            while matches!(std::io::stdin().read(&mut bytes), Ok(1..)) {}
+            while matches!(io::stdin().read(&mut bytes), Ok(1..)) {}
             interrupt.raise();
         };
         threads::spawn("gradvine-stdin", wait).map(drop)

@@ -139,7 +139,7 @@ impl Compressor for RandomK {
     ) -> bool {
         let mut values = floats(bytes);
         choose(len, self.kept.of(len), noise, |index| {
-            visit(index as u32, values.next().unwrap_or(0.0))
+            visit(index as u32, values.next().unwrap_or(0.0));
         });
         true
     }

@@ -414,7 +414,7 @@ mod tests {
     #[test]
     fn labels_are_names_of_classes() {
         let names = |names: &[&str]| Options {
-            class_names: Some(names.iter().map(|name| name.to_string()).collect()),
+            class_names: Some(names.iter().map(ToString::to_string).collect()),
             ..Options::default()
         };
         let read = |text: &str, options: &Options| read("t", text.as_bytes(), options);

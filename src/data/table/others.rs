@@ -81,7 +81,7 @@ mod tests {
         Column {
             name: "maker".into(),
             kind: ColumnKind::Category,
-            values: Some(values.iter().map(|value| value.to_string()).collect()),
+            values: Some(values.iter().map(ToString::to_string).collect()),
             other: true,
             missing: Missing::Refuse,
             origin: None,

@@ -124,7 +124,7 @@ impl Sum {
                 vector::scale(mean, &mut self.v[range]);
             }
             _ if self.id == NodeId(0) && self.last_collected() == Some(exchange) => {
-                vector::scale(mean, &mut self.v)
+                vector::scale(mean, &mut self.v);
             }
             _ => {}
         }

@@ -199,7 +199,7 @@ impl Collector {
         match key {
             "peer" => self.info(node).peer = Some(value.into()),
             "addresses" => {
-                self.info(node).addresses = value.split_whitespace().map(str::to_string).collect()
+                self.info(node).addresses = value.split_whitespace().map(str::to_string).collect();
             }
             _ => {}
         }

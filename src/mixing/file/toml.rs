@@ -191,7 +191,7 @@ fn shape(document: &Document, lines: &Lines<'_>) -> Result<Option<Shape>, Topolo
         match value {
             Some(value) => arguments.push(*value.get_ref()),
             None if key == "nodes" && !document.node.is_empty() => {
-                arguments.push(document.node.len() as u64)
+                arguments.push(document.node.len() as u64);
             }
             None if at + family.optional() >= keys.len() => break,
             None => {

@@ -181,7 +181,7 @@ impl Relay {
         let addresses = (file.listen.iter())
             .map(|text| address("relay.listen", text))
             .collect::<Result<Vec<_>, _>>()?;
-        let wrong = |error: &dyn std::fmt::Display| {
+        let wrong = |error: &dyn fmt::Display| {
             ConfigError::at("network", format!("encryption cannot be set up: {error}"))
         };
         let guard = runtime.enter();

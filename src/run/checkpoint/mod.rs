@@ -129,11 +129,11 @@ impl Every {
 fn difference(saved: &str, now: &str) -> String {
     let all = differences(saved, now);
     let Some((key, saved, now)) = all.first() else { return "the order of its lines".into() };
-    let word = |value: &Option<&str>| match value {
+    let word = |value: Option<&str>| match value {
         Some(value) => value.chars().take(120).collect(),
         None => "absent".to_string(),
     };
-    format!("{key} = {} in the checkpoints, {} now", word(saved), word(now))
+    format!("{key} = {} in the checkpoints, {} now", word(*saved), word(*now))
 }
 
 impl Identity {

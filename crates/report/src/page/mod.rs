@@ -197,7 +197,8 @@ fn notes(runs: &[Run], draft: &mut Draft) {
                 notes.push((name.clone(), format!("not in all rounds: {some}{more}.")));
             }
             Status::Unfinished => {
-                notes.push((name.clone(), "it has no summary.json: it runs, or was killed.".into()))
+                notes
+                    .push((name.clone(), "it has no summary.json: it runs, or was killed.".into()));
             }
         }
         for warning in warnings(run) {
