@@ -59,8 +59,10 @@ impl Selection {
         let absolute = |path: &Path| {
             word(&std::path::absolute(path).unwrap_or_else(|_| path.into()).display().to_string())
         };
+        let folder = self.experiment.as_ref().and_then(|path| path.parent());
+        let elsewhere = folder.is_some_and(|folder| folder != Path::new(""));
         let spec = self.topology.as_deref().map(|spec| match Path::new(spec) {
-            path if path.is_file() || is_file_name(spec) => absolute(path),
+            path if elsewhere && (path.is_file() || is_file_name(spec)) => absolute(path),
             _ => word(spec),
         });
         let init = self.init.as_deref().map(absolute);
@@ -118,7 +120,9 @@ mod tests {
     #[test]
     fn a_topology_is_a_file_of_the_working_directory() {
         let value = |spec: &str| {
-            let selection = Selection { topology: Some(spec.into()), ..Selection::default() };
+            let experiment = Some("folder/experiment.toml".into());
+            let topology = Some(spec.into());
+            let selection = Selection { experiment, topology, ..Selection::default() };
             selection.flags()[0].2.clone().unwrap()
         };
         assert_eq!(value("ring:4"), "\"ring:4\"");

@@ -171,7 +171,7 @@ fn local(count: usize) -> Fallible<Vec<NodeBuilder>> {
     let mut text = format!("family = \"ring\"\nnodes = {count}\n");
     let mut addresses = Vec::new();
     for (i, (key, port)) in keys.iter().zip(&ports).enumerate() {
-        let address = format!("/ip4/127.0.0.1/tcp/{}", port);
+        let address = format!("/ip4/127.0.0.1/tcp/{port}");
         let peer = key.public().to_peer_id();
         text += &format!(
             "[[node]]\nname = \"site-{i}\"\npeer = \"{peer}\"\naddresses = [\"{address}\"]\n"
