@@ -30,7 +30,8 @@ pub struct Options {
     /// Whether a file without names is accepted although `columns` is given: its columns are then
     /// taken by position.
     pub by_position: bool,
-    /// Tables: a column that is read as text into [`Dataset::identifiers`], by name or position as
+    /// Tables: a column that is read as text into
+    /// [`Dataset::identifiers`](crate::data::Dataset::identifiers), by name or position as
     /// `target`. By position it is no feature, and not the target unless `target` names it.
     pub identifier: Option<String>,
     /// Whether the targets are classes or numbers.

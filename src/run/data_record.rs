@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeSet,
+    fs,
     io::{self, ErrorKind},
     path::Path,
 };
@@ -128,8 +129,12 @@ impl DataRecord {
     /// If there is such a file, and it cannot be read.
     pub fn beside(model: &Path) -> Result<DataRecord, ConfigError> {
         let path = model.with_file_name(FILE);
+        DataRecord::parse(&path, inputs::read(&path))
+    }
+
+    fn parse(path: &Path, text: io::Result<Vec<u8>>) -> Result<DataRecord, ConfigError> {
         let wrong = |problem: String| ConfigError::at(path.display().to_string(), problem);
-        match inputs::read(&path) {
+        match text {
             Ok(text) => serde_json::from_slice(&text)
                 .map_err(|error| wrong(format!("is no record of a run's data: {error}"))),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(DataRecord::default()),
@@ -142,7 +147,9 @@ impl DataRecord {
     /// # Errors
     /// The first source that differs.
     pub fn check_same(&self, folder: &Path) -> Result<(), ConfigError> {
-        let begun = DataRecord::beside(&folder.join(FILE))?;
+        // The run's own file: it is written again, so it is no input.
+        let path = folder.join(FILE);
+        let begun = DataRecord::parse(&path, fs::read(&path))?;
         if begun.sources.is_empty() {
             return Ok(());
         }
