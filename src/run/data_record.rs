@@ -150,21 +150,15 @@ impl DataRecord {
         // The run's own file: it is written again, so it is no input.
         let path = folder.join(FILE);
         let begun = DataRecord::parse(&path, fs::read(&path))?;
-        if begun.sources.is_empty() {
-            return Ok(());
-        }
-        let is_same = |at: usize| {
-            let of = |one: &SourceRecord| (one.digest.clone(), one.held_out);
-            self.sources.get(at).map(of) == begun.sources.get(at).map(of)
+        // Behind the run's own sources are those of its initial model, whose folder may be gone.
+        let mut pairs = self.sources.iter().zip(&begun.sources);
+        let is_other = |(now, then): &(&SourceRecord, &SourceRecord)| {
+            (&now.digest, now.held_out) != (&then.digest, then.held_out)
         };
-        let most = self.sources.len().max(begun.sources.len());
-        let Some(at) = (0..most).find(|&at| !is_same(at)) else { return Ok(()) };
-        let say = |one: Option<&SourceRecord>| match one {
-            Some(one) => format!("{} rows with SHA-256 {}", one.rows, &one.digest[..12]),
-            None => "none".into(),
+        let Some((now, then)) = pairs.find(is_other) else { return Ok(()) };
+        let say = |one: &SourceRecord| {
+            format!("{} rows with SHA-256 {}", one.rows, one.digest.get(..12).unwrap_or_default())
         };
-        let (now, then) = (self.sources.get(at), begun.sources.get(at));
-        let name = now.or(then).map(|one| one.source.clone()).unwrap_or_default();
         let problem = format!(
             "the run in {} began with other rows: {}, and now there are {}. A run resumes with \
              the rows that it began with; to train on these, begin anew in another folder",
@@ -172,7 +166,7 @@ impl DataRecord {
             say(then),
             say(now)
         );
-        Err(ConfigError::new("data", format!("\"{name}\""), problem))
+        Err(ConfigError::new("data", format!("\"{}\"", now.source), problem))
     }
 
     /// What the run has done with these rows, whose features are not scaled.
@@ -192,7 +186,9 @@ impl DataRecord {
                 HeldOut::Drawn { test_share, seed } => data::split_test(data, test_share, seed)?.1,
             };
             held_out = Some(match held_out {
-                Some(rows) => rows.into_iter().filter(|row| test.contains(row)).collect(),
+                Some(rows) => {
+                    rows.into_iter().filter(|row| test.binary_search(row).is_ok()).collect()
+                }
                 None => test,
             });
         }
