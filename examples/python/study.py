@@ -132,7 +132,7 @@ def text_task() -> Task:
         here=(
             "A transformer of two blocks with some 130,000 parameters predicts the next character "
             "of source text; each of four regions has another package of Python's library. AdamW "
-            f"inside, {text.STEPS} steps of {text.STEP_MS:.0f} ms a round, {rounds} rounds "
+            f"inside, {text.STEPS} steps of {text.DEFAULT.step_ms:.0f} ms a round, {rounds} rounds "
             f"({text.FRAGMENTS} rounds of {text.STEPS // text.FRAGMENTS} steps for each of them "
             "with streaming-diloco). Links between London, Ohio, California and Tokyo are "
             "simulated; gradients are those of torch. The score is the loss on text of all four "

@@ -29,6 +29,7 @@ from __future__ import annotations
 import argparse
 import sysconfig
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -37,18 +38,31 @@ from torch import nn
 import gradvine
 
 PACKAGES = ["asyncio", "email", "unittest", "multiprocessing"]
-LENGTH = 64
-BATCH = 16
 STEPS = 50
 RATE = 2e-3
-#: What a step takes in virtual time.
-STEP_MS = 20.0
 #: Of streaming-diloco.
 FRAGMENTS = 5
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 #: A ring of four regions with the latencies and rates of their links; and all pairs.
 RING = str(TOPOLOGIES / "four-regions.toml")
 ALL_PAIRS = str(TOPOLOGIES / "four-regions-all.toml")
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of the model and of a step."""
+
+    width: int = 64
+    blocks: int = 2
+    #: Characters of a window.
+    length: int = 64
+    #: Windows of a step.
+    batch: int = 16
+    #: What a step takes in virtual time.
+    step_ms: float = 20.0
+
+
+DEFAULT = Size()
 
 
 def read(package: str) -> torch.Tensor:
@@ -80,13 +94,14 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Predicts the next character: two blocks, some 120,000 parameters."""
+    """Predicts the next character: with two blocks of 64, some 120,000 parameters."""
 
-    def __init__(self, width: int = 64) -> None:
+    def __init__(self, size: Size) -> None:
         super().__init__()
+        width = size.width
         self.letters = nn.Embedding(128, width)
-        self.places = nn.Embedding(LENGTH, width)
-        self.blocks = nn.Sequential(Block(width), Block(width))
+        self.places = nn.Embedding(size.length, width)
+        self.blocks = nn.Sequential(*(Block(width) for _ in range(size.blocks)))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, 128)
 
@@ -95,24 +110,27 @@ class Transformer(nn.Module):
         return self.head(self.norm(self.blocks(self.letters(x) + places)))
 
 
-def build(seed: int = 1) -> Transformer:
+def build(seed: int = 1, size: Size = DEFAULT) -> Transformer:
     """The same initial values at every site."""
     torch.manual_seed(seed)
-    return Transformer()
+    return Transformer(size)
 
 
 class Site:
     """A site's text and batches."""
 
-    def __init__(self, text: torch.Tensor, seed: int) -> None:
+    def __init__(self, text: torch.Tensor, seed: int, size: Size) -> None:
         self.text = text
+        self.size = size
+        self.windows = text.unfold(0, size.length + 1, 1)
         self.generator = torch.Generator().manual_seed(seed)
 
     def loss(self, model: nn.Module) -> torch.Tensor:
         """The loss on the next batch."""
-        starts = torch.randint(len(self.text) - LENGTH, (BATCH,), generator=self.generator)
-        windows = torch.stack([self.text[start : start + LENGTH + 1] for start in starts])
-        return cross_entropy(model, windows)
+        starts = torch.randint(
+            len(self.windows), (self.size.batch,), generator=self.generator
+        )
+        return cross_entropy(model, self.windows[starts])
 
 
 def cross_entropy(model: nn.Module, windows: torch.Tensor) -> torch.Tensor:
@@ -120,16 +138,18 @@ def cross_entropy(model: nn.Module, windows: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(scores, windows[:, 1:].flatten())
 
 
-def load(seed: int = 1) -> tuple[list[Site], torch.Tensor]:
+def load(seed: int = 1, size: Size = DEFAULT) -> tuple[list[Site], torch.Tensor]:
     """The sites with their text, and the windows of the test: the last tenth of each text."""
     texts = [read(package) for package in PACKAGES]
     sites = [
-        Site(text[: len(text) * 9 // 10], 1000 * seed + site) for site, text in enumerate(texts)
+        Site(text[: len(text) * 9 // 10], 1000 * seed + site, size)
+        for site, text in enumerate(texts)
     ]
     rests = [text[len(text) * 9 // 10 :] for text in texts]
-    windows = [rest[: len(rest) // (LENGTH + 1) * (LENGTH + 1)] for rest in rests]
-    least = min(len(one) // (LENGTH + 1) for one in windows)
-    return sites, torch.cat([one.view(-1, LENGTH + 1)[:least] for one in windows])
+    window = size.length + 1
+    windows = [rest[: len(rest) // window * window] for rest in rests]
+    least = min(len(one) // window for one in windows)
+    return sites, torch.cat([one.view(-1, window)[:least] for one in windows])
 
 
 def test(model: nn.Module, windows: torch.Tensor) -> dict[str, float]:
@@ -140,11 +160,11 @@ def test(model: nn.Module, windows: torch.Tensor) -> dict[str, float]:
     return {"loss": total / len(windows)}
 
 
-def train_alone(steps: int, pooled: bool, seed: int = 1) -> float:
+def train_alone(steps: int, pooled: bool, seed: int = 1, size: Size = DEFAULT) -> float:
     """One model in one place: on one site's text, or on the batches of all sites at once."""
-    sites, windows = load(seed)
-    model = build(seed)
-    inner = torch.optim.AdamW(model.parameters(), lr=RATE)
+    sites, windows = load(seed, size)
+    model = build(seed, size)
+    inner = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
     used = sites if pooled else sites[:1]
     for _ in range(steps):
         inner.zero_grad()
@@ -161,11 +181,12 @@ def train_together(
     evaluations: int = 1,
     steps: int = STEPS,
     rate: float = RATE,
+    size: Size = DEFAULT,
 ) -> gradvine.Simulation:
     """All four sites. ``rounds`` counts rounds of ``steps``, also for a rule with shorter ones."""
-    sites, windows = load(seed)
-    model = build(seed)
-    inners = [torch.optim.AdamW(model.parameters(), lr=rate) for _ in sites]
+    sites, windows = load(seed, size)
+    model = build(seed, size)
+    inners = [torch.optim.AdamW(model.parameters(), lr=rate, fused=True) for _ in sites]
     # A fragment of the model travels in each round of streaming-diloco.
     parts = int(str(rule.get("rule.fragments", 1)))
 
@@ -184,7 +205,7 @@ def train_together(
         "run.rounds": rounds * parts,
         "run.evaluate_every": max(rounds * parts // evaluations, 1),
         "network.compute": "fixed",
-        "network.compute_ms": steps // parts * STEP_MS,
+        "network.compute_ms": steps // parts * size.step_ms,
         "topology.file": RING,
         **rule,
     }
