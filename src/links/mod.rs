@@ -7,6 +7,8 @@
 //! | file | does |
 //! |---|---|
 //! | `channel` | one direction of a link: queue, rate, latency, jitter, loss |
+//! | `lines` | all directions, with the frames on them |
+//! | `queue` | the events of virtual time |
 //! | `compute` | how long gradients take |
 //! | `preset` | links by known names |
 //! | `conditions` | all of these for one network |
@@ -15,13 +17,16 @@
 mod channel;
 mod compute;
 mod conditions;
+mod lines;
 mod params;
 mod preset;
+mod queue;
 
-pub(crate) use channel::Channel;
 pub use channel::LinkModel;
 pub use compute::ComputeModel;
 pub use conditions::Conditions;
+pub(crate) use lines::Lines;
 pub use params::{conditions, needs_relay};
 pub(crate) use preset::find as preset;
 pub use preset::{PRESETS, Preset};
+pub(crate) use queue::Queue;

@@ -3,10 +3,7 @@
 //! Each node steps the core's own `Program` and `Flights`, with sizes in place of frames. Link
 //! and compute models give the times. No vector is touched, so a model of any size costs the same.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap, VecDeque},
-};
+use std::collections::BTreeMap;
 
 use crate::{
     gossip::{
@@ -16,7 +13,7 @@ use crate::{
         plan::{self, At, Meeting, Plan},
         program::{Next, Program},
     },
-    links::{Channel, ComputeModel, Conditions, LinkModel},
+    links::{ComputeModel, Conditions, Lines, LinkModel, Queue},
     units::{NodeId, Round, Time},
 };
 
@@ -69,27 +66,22 @@ pub fn follow(
             plan,
             conditions,
             ahead: plan::crosses(plan),
-            now: Time(0),
-            wires: BTreeMap::new(),
-            uplinks: vec![Time(0); nodes],
-            events: BinaryHeap::new(),
-            posted: 0,
+            lines: Lines::new(conditions, nodes),
+            events: Queue::new(Time(0)),
             loads: BTreeMap::new(),
         },
         ends: vec![Time(0); rounds as usize],
         computing: vec![0; nodes],
     };
     ids().for_each(|node| clockwork.run(node));
-    while let Some(Reverse((time, _, event))) = clockwork.network.events.pop() {
-        clockwork.network.now = time;
+    while let Some(event) = clockwork.network.events.next() {
         clockwork.handle(event);
     }
     let Clockwork { network, ends, computing, .. } = clockwork;
     Schedule { rounds: ends, links: network.loads, computing }
 }
 
-/// Events at the same time are handled in the order in which they were posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 enum Event {
     /// One more part of the update is final.
     Part(NodeId, u8),
@@ -106,70 +98,29 @@ struct Node {
     flights: Flights<()>,
 }
 
-struct Wire {
-    channel: Channel,
-    free: Time,
-    /// Frames in flight.
-    flying: VecDeque<At>,
-    /// Frames that have arrived and were not read yet.
-    waiting: VecDeque<At>,
-    /// Whether the reader holds a frame that its node has not taken.
-    held: bool,
-}
-
 /// Links and the events of all nodes.
 struct Network<'a> {
     plan: &'a dyn Plan,
     conditions: &'a Conditions,
     /// Whether readers take frames before they are due.
     ahead: bool,
-    now: Time,
-    wires: BTreeMap<(NodeId, NodeId), Wire>,
-    uplinks: Vec<Time>,
-    events: BinaryHeap<Reverse<(Time, u64, Event)>>,
-    posted: u64,
+    lines: Lines<'a, At>,
+    events: Queue<Event>,
     loads: BTreeMap<(NodeId, NodeId), Load>,
 }
 
 impl Network<'_> {
-    fn post(&mut self, time: Time, event: Event) {
-        self.events.push(Reverse((time, self.posted, event)));
-        self.posted += 1;
-    }
-
-    /// Takes the next frame of a link, unless its reader holds one.
-    fn read(&mut self, from: NodeId, to: NodeId) -> Option<At> {
-        let wire = self.wires.get_mut(&(from, to))?;
-        if wire.held && !self.ahead {
-            return None;
-        }
-        let at = wire.waiting.pop_front()?;
-        wire.held = true;
-        Some(at)
-    }
-
     fn send(&mut self, node: NodeId, to: NodeId, at: At) {
         let payload = self.plan.format(&at, node).size().limit();
         let frame = HEADER + payload + ENVELOPE;
-        let conditions = self.conditions;
-        let wire = self.wires.entry((node, to)).or_insert_with(|| Wire {
-            channel: Channel::new(*conditions.link(node, to), conditions.dice(node, to)),
-            free: Time(0),
-            flying: VecDeque::new(),
-            waiting: VecDeque::new(),
-            held: false,
-        });
-        let free =
-            if conditions.shared_uplink { &mut self.uplinks[node.index()] } else { &mut wire.free };
-        let passage = wire.channel.send(self.now, frame, free);
-        wire.flying.push_back(at);
+        let passage = self.lines.send(self.events.now(), (node, to), at, frame);
         let load = self.loads.entry((node, to)).or_default();
         load.frames += 1;
         load.payload += payload as u64;
         load.wire += frame as u64;
-        load.busy += conditions.link(node, to).line_time(LinkModel::on_the_line(frame));
-        self.post(passage.left, Event::Left(node, to));
-        self.post(passage.arrives, Event::Arrives(node, to));
+        load.busy += self.conditions.link(node, to).line_time(LinkModel::on_the_line(frame));
+        self.events.post(passage.left, Event::Left(node, to));
+        self.events.post(passage.arrives, Event::Arrives(node, to));
     }
 }
 
@@ -188,9 +139,7 @@ impl Carrier<()> for Sender<'_, '_> {
     }
 
     fn take(&mut self, _at: &At, from: NodeId, (): ()) -> Result<(), Failure> {
-        if let Some(wire) = self.network.wires.get_mut(&(from, self.node)) {
-            wire.held = false;
-        }
+        self.network.lines.release(from, self.node);
         self.taken.push(from);
         Ok(())
     }
@@ -227,9 +176,7 @@ impl Clockwork<'_> {
                 node
             }
             Event::Arrives(from, to) => {
-                if let Some(wire) = self.network.wires.get_mut(&(from, to)) {
-                    wire.waiting.extend(wire.flying.pop_front());
-                }
+                self.network.lines.arrive(from, to);
                 self.read(from, to);
                 to
             }
@@ -239,7 +186,7 @@ impl Clockwork<'_> {
 
     /// Passes the next frame of a link to its node, if it may be read.
     fn read(&mut self, from: NodeId, to: NodeId) {
-        if let Some(at) = self.network.read(from, to) {
+        if let Some(at) = self.network.lines.read(from, to, self.network.ahead) {
             let held = self.nodes[to.index()].flights.hold(from, at, ());
             debug_assert!(held.is_ok(), "a plan sends each frame once");
         }
@@ -261,7 +208,7 @@ impl Clockwork<'_> {
 
     /// One step of the node's program; `false` if it has to wait.
     fn step(&mut self, node: NodeId) -> bool {
-        let (now, nodes) = (self.network.now, self.nodes.len());
+        let (now, nodes) = (self.network.events.now(), self.nodes.len());
         let Node { program, flights } = &mut self.nodes[node.index()];
         if program.round().0 >= self.rounds {
             return false;
@@ -274,9 +221,9 @@ impl Clockwork<'_> {
                 self.computing[node.index()] += time;
                 for (part, &start) in (0..).zip(self.plan.parts()) {
                     let after = ComputeModel::until_part(time, self.parameters, start);
-                    self.network.post(Time(now.0 + after), Event::Part(node, part));
+                    self.network.events.post(Time(now.0 + after), Event::Part(node, part));
                 }
-                self.network.post(Time(now.0 + time), Event::Computed(node));
+                self.network.events.post(Time(now.0 + time), Event::Computed(node));
             }
             Next::RoundDone(Round(round)) => {
                 let end = &mut self.ends[round as usize];

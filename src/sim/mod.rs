@@ -7,18 +7,14 @@
 //! reader does. Events are ordered by (time, number), so a run has one trace, whose SHA-256 is its
 //! digest. Encoding, evaluation and all other work besides gradients takes no time.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap, VecDeque},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
 use crate::{
     drive::{self, Conclusion, Elapsed, Ended, Learner, NodeSpec, Observer, RunError},
     gossip::{Effect, Input, Node, Traffic, frame::ENVELOPE, snapshot::Snapshot},
-    links::{Channel, ComputeModel, Conditions},
+    links::{ComputeModel, Conditions, Lines, Queue},
     units::{NodeId, Round, Time},
 };
 
@@ -105,9 +101,7 @@ pub(crate) fn run_part(
     rounds: Option<Round>,
     observer: &mut dyn Observer,
 ) -> Result<Part, RunError> {
-    let mut network = Network::new(nodes, conditions);
-    network.now = begin;
-    network.run(rounds, observer)
+    Network::new(nodes, conditions, begin).run(rounds, observer)
 }
 
 struct Host {
@@ -136,31 +130,14 @@ impl Host {
     }
 }
 
-/// One direction of a link.
-struct Wire {
-    channel: Channel,
-    /// The time at which the last frame has left.
-    free: Time,
-    /// In flight.
-    in_flight: VecDeque<Vec<u8>>,
-    /// Arrived, not yet delivered.
-    queue: VecDeque<Vec<u8>>,
-    /// Delivered, not yet recycled.
-    held: bool,
-    /// Recycled buffers.
-    spare: Vec<Vec<u8>>,
-}
-
 struct Network<'a> {
     conditions: &'a Conditions,
-    now: Time,
     hosts: Vec<Host>,
-    wires: BTreeMap<(NodeId, NodeId), Wire>,
-    /// The time at which each node's last frame has left, if its links share an uplink.
-    uplinks: Vec<Time>,
+    lines: Lines<'a, Vec<u8>>,
+    /// Buffers for frames.
+    spare: Vec<Vec<u8>>,
     trace: Sha256,
-    events: BinaryHeap<Reverse<Event>>,
-    posted: u64,
+    events: Queue<Event>,
     effects: Vec<Effect>,
     /// The inputs that a node's learner has returned.
     inputs: Vec<Input>,
@@ -169,8 +146,6 @@ struct Network<'a> {
 }
 
 struct Event {
-    time: Time,
-    number: u64,
     node: NodeId,
     kind: EventKind,
 }
@@ -204,28 +179,8 @@ impl EventKind {
     }
 }
 
-impl PartialEq for Event {
-    fn eq(&self, other: &Event) -> bool {
-        self.number == other.number
-    }
-}
-
-impl Eq for Event {}
-
-impl PartialOrd for Event {
-    fn partial_cmp(&self, other: &Event) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Event {
-    fn cmp(&self, other: &Event) -> std::cmp::Ordering {
-        (self.time, self.number).cmp(&(other.time, other.number))
-    }
-}
-
 impl<'a> Network<'a> {
-    fn new(nodes: Vec<Running>, conditions: &'a Conditions) -> Network<'a> {
+    fn new(nodes: Vec<Running>, conditions: &'a Conditions, begin: Time) -> Network<'a> {
         let host = |(node, learner): Running| Host {
             node,
             learner,
@@ -241,13 +196,11 @@ impl<'a> Network<'a> {
         };
         Network {
             conditions,
-            now: Time(0),
-            uplinks: vec![Time(0); nodes.len()],
+            lines: Lines::new(conditions, nodes.len()),
+            spare: Vec::new(),
             hosts: nodes.into_iter().map(host).collect(),
-            wires: BTreeMap::new(),
             trace: Sha256::new(),
-            events: BinaryHeap::new(),
-            posted: 0,
+            events: Queue::new(begin),
             effects: Vec::new(),
             inputs: Vec::new(),
             paused: 0,
@@ -263,8 +216,7 @@ impl<'a> Network<'a> {
             self.post(node, Input::Start);
         }
         let mut stopping = false;
-        while let Some(event) = self.next() {
-            self.now = event.time;
+        while let Some(event) = self.events.next() {
             if let Err(error) = self.deliver(event, observer) {
                 self.salvage(observer);
                 return Err(error);
@@ -290,7 +242,7 @@ impl<'a> Network<'a> {
 
     /// Takes the states of all nodes after these rounds.
     fn pause(self, rounds: Round) -> Result<Part, RunError> {
-        let now = self.now;
+        let now = self.events.now();
         let paused = self.hosts.into_iter().map(|host| match host.snapshot {
             Some(snapshot) if snapshot.rounds == rounds => {
                 Ok(Paused { snapshot: *snapshot, merged: host.merged })
@@ -301,29 +253,22 @@ impl<'a> Network<'a> {
     }
 
     fn post(&mut self, node: NodeId, input: Input) {
-        self.post_at(self.now, node, EventKind::Input(input));
+        self.post_at(self.events.now(), node, EventKind::Input(input));
     }
 
     fn post_at(&mut self, time: Time, node: NodeId, kind: EventKind) {
-        self.events.push(Reverse(Event { time, number: self.posted, node, kind }));
-        self.posted += 1;
-    }
-
-    fn next(&mut self) -> Option<Event> {
-        self.events.pop().map(|Reverse(event)| event)
+        self.events.post(time, Event { node, kind });
     }
 
     fn deliver(&mut self, event: Event, observer: &mut dyn Observer) -> Result<(), RunError> {
         let id = event.node;
-        self.trace.update(event.time.0.to_le_bytes());
+        self.trace.update(self.events.now().0.to_le_bytes());
         self.trace.update(id.0.to_le_bytes());
         self.trace.update([event.kind.code()]);
         let input = match event.kind {
             EventKind::Input(input) => input,
             EventKind::Arrival(from) => {
-                let wire = self.wire(from, id);
-                let bytes = wire.in_flight.pop_front().expect("a frame that arrives is in flight");
-                wire.queue.push_back(bytes);
+                self.lines.arrive(from, id);
                 self.pass(from, id);
                 return Ok(());
             }
@@ -350,7 +295,7 @@ impl<'a> Network<'a> {
                 self.paused += 1;
             }
             Effect::Compute { round, x, update, parts, overlaps: _ } => {
-                let (now, d) = (self.now, x.len());
+                let (now, d) = (self.events.now(), x.len());
                 let starts: Vec<usize> = parts.iter().map(|part| part.start).collect();
                 let mut inputs = std::mem::take(&mut self.inputs);
                 drive::compute(&mut *host.learner, round, x, update, parts, &mut |input| {
@@ -374,9 +319,8 @@ impl<'a> Network<'a> {
             }
             Effect::Send { to, frame } => self.send(id, to, &frame),
             Effect::Recycle { from, buffer } => {
-                let wire = self.wire(from, id);
-                wire.held = false;
-                wire.spare.push(buffer);
+                self.lines.release(from, id);
+                self.spare.push(buffer);
                 self.pass(from, id);
             }
             Effect::Prepared(merged) => {
@@ -385,15 +329,15 @@ impl<'a> Network<'a> {
             }
             Effect::RoundDone(done) => {
                 host.traffic = done.traffic;
-                let elapsed = host.elapsed(self.now);
+                let elapsed = host.elapsed(self.events.now());
                 observer.round(id, elapsed, done);
             }
-            Effect::Save(own) => observer.save(id, host.elapsed(self.now), &own),
+            Effect::Save(own) => observer.save(id, host.elapsed(self.events.now()), &own),
             Effect::Conclude { own, mean } => {
                 // Later than the end of the last round: frames in flight have arrived since.
                 host.traffic = own.traffic;
                 observer.mean(&mean);
-                let conclusion = Conclusion::new(&own, &mean, host.elapsed(self.now));
+                let conclusion = Conclusion::new(&own, &mean, host.elapsed(self.events.now()));
                 let record = host.learner.conclude(&conclusion);
                 (host.model, host.mean) = (own.x, mean);
                 self.post(id, Input::Record(record));
@@ -408,7 +352,7 @@ impl<'a> Network<'a> {
     fn salvage(&self, observer: &mut dyn Observer) {
         for (node, host) in self.hosts.iter().enumerate() {
             let node = NodeId::from(node);
-            let lent = |Reverse(event): &Reverse<Event>| match &event.kind {
+            let lent = |event: &Event| match &event.kind {
                 EventKind::Input(
                     Input::Computed { x, .. }
                     | Input::ComputeFailed { x, .. }
@@ -417,45 +361,20 @@ impl<'a> Network<'a> {
                 _ => None,
             };
             if let Some(own) = host.node.salvage(|| self.events.iter().find_map(lent)) {
-                observer.save(node, host.elapsed(self.now), &own);
+                observer.save(node, host.elapsed(self.events.now()), &own);
             }
         }
     }
 
-    fn wire(&mut self, from: NodeId, to: NodeId) -> &mut Wire {
-        let conditions = self.conditions;
-        self.wires.entry((from, to)).or_insert_with(|| Wire {
-            channel: Channel::new(*conditions.link(from, to), conditions.dice(from, to)),
-            free: Time(0),
-            in_flight: VecDeque::new(),
-            queue: VecDeque::new(),
-            held: false,
-            spare: Vec::new(),
-        })
-    }
-
     fn send(&mut self, id: NodeId, to: NodeId, frame: &[u8]) {
-        let now = self.now;
-        let mut free = self.uplinks[id.index()];
-        let shared = self.conditions.shared_uplink;
-        let wire = self.wire(id, to);
-        let mut bytes = wire.spare.pop().unwrap_or_default();
+        let now = self.events.now();
+        let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.extend_from_slice(frame);
-        let passage = wire.channel.send(
-            now,
-            frame.len() + ENVELOPE,
-            if shared { &mut free } else { &mut wire.free },
-        );
-        let at_once = passage.arrives == now;
-        if at_once {
-            wire.queue.push_back(bytes);
-        } else {
-            wire.in_flight.push_back(bytes);
-        }
-        self.uplinks[id.index()] = free;
+        let passage = self.lines.send(now, (id, to), bytes, frame.len() + ENVELOPE);
         self.post_at(passage.left, id, EventKind::Input(Input::Taken(to)));
-        if at_once {
+        if passage.arrives == now {
+            self.lines.arrive(id, to);
             self.pass(id, to);
         } else {
             self.post_at(passage.arrives, to, EventKind::Arrival(id));
@@ -464,12 +383,7 @@ impl<'a> Network<'a> {
 
     /// Delivers the next frame of a link if its reader is free.
     fn pass(&mut self, from: NodeId, to: NodeId) {
-        let wire = self.wire(from, to);
-        if wire.held {
-            return;
-        }
-        if let Some(bytes) = wire.queue.pop_front() {
-            wire.held = true;
+        if let Some(bytes) = self.lines.read(from, to, false) {
             self.post(to, Input::Frame { from, bytes });
         }
     }
@@ -485,7 +399,8 @@ impl<'a> Network<'a> {
         if !stuck.is_empty() {
             return Err(RunError::Stuck(stuck.join("; ")));
         }
-        let Network { hosts, trace, now, .. } = self;
+        let now = self.events.now();
+        let Network { hosts, trace, .. } = self;
         let began = hosts.iter().filter_map(|host| host.began).max().unwrap_or(Time(0));
         let ended = |host: Host| {
             let records = host.records.expect("every node has finished");
