@@ -193,6 +193,8 @@ pub struct Part {
 pub struct RoundDone {
     /// The step t.
     pub round: Round,
+    /// How many nodes take part in it.
+    pub members: usize,
     /// Mean loss over this round's batches, before the update.
     pub loss: f64,
     /// Sent so far, by the rule.

@@ -581,7 +581,8 @@ impl Node {
         let evaluate = done.is_multiple_of(self.evaluate_every) || done == self.rounds;
         let model = evaluate.then(|| self.current());
         let mean = rule(&mut self.rule).take_mean();
-        out.push(Effect::RoundDone(RoundDone { round, loss: self.loss, traffic, model, mean }));
+        let (members, loss) = (self.topology.nodes(), self.loss);
+        out.push(Effect::RoundDone(RoundDone { round, members, loss, traffic, model, mean }));
         let due = self.snapshot_after.is_some_and(|after| after.0 == done || done == self.rounds);
         if due && self.flights.is_empty() && !self.program.is_computing() {
             self.snapshot_after = None;

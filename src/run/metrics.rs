@@ -18,9 +18,9 @@ pub struct Metric {
     /// The part of them spent on gradients.
     #[serde(default)]
     pub computing_s: f64,
-    /// f at the mean of all models, if one process has all nodes. Else the mean loss of this node's
-    /// batches since its record before (or since the checkpoint from which it went on), each at the
-    /// model of its round.
+    /// f at the mean of the models of all nodes that take part, if one process has them. Else the
+    /// mean loss of this node's batches since its record before (or since the checkpoint from which
+    /// it resumed), each at the model of its round.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train_loss: Option<f64>,
     /// Mean loss of this node's model on its test rows.

@@ -1,8 +1,6 @@
 //! Watches a run with all nodes in this process: consensus distance, loss and accuracy of the mean.
 
-use std::sync::Arc;
-
-use litemap::LiteMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Whole, metrics::Metric};
 use crate::{
@@ -15,7 +13,7 @@ use crate::{
 /// The figures of a progress display.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
-    /// Rounds that every node has done.
+    /// Rounds that every node has done that takes part.
     pub rounds: u64,
     /// In one process, the mean over all nodes of the loss over their batches of the last round; in
     /// a deployment, the mean over the batches since the last record.
@@ -40,7 +38,7 @@ pub struct Snapshot {
     pub time_s: f64,
     /// The mean time that nodes had spent on gradients by then.
     pub computing_s: f64,
-    /// f at the mean of all models.
+    /// f at the mean of the models of all nodes that take part.
     pub train_loss: Option<f64>,
     /// The mean model's accuracy on the test rows.
     pub accuracy_of_mean: Option<f64>,
@@ -53,24 +51,23 @@ pub struct Snapshot {
 }
 
 /// The reports of a round so far.
-struct Waiting {
-    /// The number of reports.
-    arrived: usize,
-    /// In node order.
-    nodes: Vec<Option<(Elapsed, RoundDone)>>,
+#[derive(Default)]
+struct Reports {
+    /// Over the batches of each node.
+    losses: BTreeMap<NodeId, f64>,
+    /// Those with a model, by node.
+    models: BTreeMap<NodeId, (Elapsed, RoundDone)>,
 }
 
 /// Collects rounds of all nodes and evaluates the mean in rounds with an evaluation.
 pub struct Watch<'a> {
     whole: Arc<Whole>,
-    /// Rounds done, batch loss and traffic of each node.
-    latest: Vec<(u64, f64, Traffic)>,
-    /// How many nodes have done no more rounds than the slowest node.
-    behind: usize,
-    /// How many nodes have gone on from a checkpoint.
+    /// Rounds done and traffic of each node.
+    latest: Vec<(u64, Traffic)>,
+    /// How many nodes have resumed from a checkpoint.
     resumed: usize,
-    /// Models that wait for those of the other nodes.
-    models: LiteMap<Round, Waiting>,
+    /// Of rounds that wait for other nodes.
+    reports: BTreeMap<Round, Reports>,
     progress: Progress,
     on_metric: Box<dyn FnMut(&Metric) + 'a>,
     on_progress: Box<dyn FnMut(&Progress) + 'a>,
@@ -85,13 +82,12 @@ impl<'a> Watch<'a> {
         on_metric: impl FnMut(&Metric) + 'a,
         on_progress: impl FnMut(&Progress) + 'a,
     ) -> Watch<'a> {
-        let latest = vec![(0, f64::NAN, Traffic::default()); whole.shards.len()];
+        let latest = vec![(0, Traffic::default()); whole.shards.len()];
         Watch {
             whole,
-            behind: latest.len(),
             latest,
             resumed: 0,
-            models: LiteMap::new(),
+            reports: BTreeMap::new(),
             progress: Progress::default(),
             on_metric: Box::new(on_metric),
             on_progress: Box::new(on_progress),
@@ -120,17 +116,17 @@ impl<'a> Watch<'a> {
         let first = self.resumed == 0;
         self.resumed = (self.resumed + 1) % self.latest.len();
         if first {
-            self.models.clear();
+            self.reports.clear();
             self.latest.iter_mut().for_each(|latest| latest.0 = rounds.0);
-            (self.progress.rounds, self.behind) = (rounds.0, self.latest.len());
+            self.progress.rounds = rounds.0;
         }
         self.latest[node.index()].0 = rounds.0;
         first
     }
 
-    fn evaluate(&mut self, round: Round, now: Time, all: &[Option<(Elapsed, RoundDone)>]) {
+    fn evaluate(&mut self, round: Round, now: Time, all: &BTreeMap<NodeId, (Elapsed, RoundDone)>) {
         let models: Vec<&[f32]> =
-            all.iter().flatten().filter_map(|(_, done)| done.model.as_deref()).collect();
+            all.values().filter_map(|(_, done)| done.model.as_deref()).collect();
         let mean = mean(&models);
         let consensus = models.iter().map(|x| vector::distance_squared(x, &mean)).sum::<f64>()
             / models.len() as f64;
@@ -148,12 +144,11 @@ impl<'a> Watch<'a> {
             consensus,
             traffic: Traffic::default(),
         };
-        for (node, (elapsed, done)) in all.iter().flatten().enumerate() {
-            let at = NodeId::from(node);
-            let score = done.model.as_ref().and_then(|model| self.whole.score_at(at, model));
+        for (&node, (elapsed, done)) in all {
+            let score = done.model.as_ref().and_then(|model| self.whole.score_at(node, model));
             (self.on_metric)(&Metric {
                 round: round.0 + 1,
-                node: node as u32,
+                node: node.0,
                 time_s: now.seconds(),
                 computing_s: elapsed.computing.seconds(),
                 train_loss,
@@ -177,35 +172,25 @@ impl<'a> Watch<'a> {
 
 impl Observer for Watch<'_> {
     fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone) {
-        let (count, now) = (self.latest.len(), elapsed.time);
-        let before = std::mem::replace(
-            &mut self.latest[node.index()],
-            (done.round.0 + 1, done.loss, done.traffic),
-        )
-        .0;
-        let round = done.round;
+        let (round, members, now) = (done.round, done.members, elapsed.time);
+        self.latest[node.index()] = (round.0 + 1, done.traffic);
+        let reports = self.reports.entry(round).or_default();
+        reports.losses.insert(node, done.loss);
         if done.model.is_some() {
-            let none = || Waiting { arrived: 0, nodes: vec![None; count] };
-            let waiting = self.models.entry(round).or_insert_with(none);
-            waiting.arrived +=
-                usize::from(waiting.nodes[node.index()].replace((elapsed, done)).is_none());
-            if waiting.arrived == count
-                && let Some(all) = self.models.remove(&round)
-            {
-                self.evaluate(round, now, &all.nodes);
-            }
+            reports.models.insert(node, (elapsed, done));
         }
-        self.behind -= usize::from(before == self.progress.rounds);
-        if self.behind == 0 {
-            let rounds = self.latest.iter().map(|(rounds, ..)| *rounds).min().unwrap_or(0);
-            self.behind = self.latest.iter().filter(|latest| latest.0 == rounds).count();
-            self.progress.rounds = rounds;
-            self.progress.time = now;
-            self.progress.loss =
-                self.latest.iter().map(|(_, loss, _)| loss).sum::<f64>() / self.latest.len() as f64;
-            self.progress.payload = self.latest.iter().map(|(.., traffic)| traffic.payload).sum();
-            (self.on_progress)(&self.progress);
+        if reports.losses.len() < members {
+            return;
         }
+        let reports = self.reports.remove(&round).unwrap_or_default();
+        if !reports.models.is_empty() {
+            self.evaluate(round, now, &reports.models);
+        }
+        self.progress.rounds = round.0 + 1;
+        self.progress.time = now;
+        self.progress.loss = reports.losses.values().sum::<f64>() / members as f64;
+        self.progress.payload = self.latest.iter().map(|(_, traffic)| traffic.payload).sum();
+        (self.on_progress)(&self.progress);
     }
 
     fn stop_after(&mut self) -> Option<Round> {

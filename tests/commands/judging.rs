@@ -1,6 +1,6 @@
 //! `gradvine evaluate`: its figures against those of plain code, and the rows that it scores.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use predicates::{boolean::PredicateBooleanExt, str::contains};
 use serde_json::Value;
@@ -405,7 +405,7 @@ fn bytes_of_nodes_that_were_away_are_counted() {
         .current_dir(folder.path())
         .args(["simulate", "--topology", "complete:5", "--set", "data.source=rows.csv"])
         .args(["--set", "model.kind=softmax", "--rounds", "20", "-q", "--out", "run"])
-        .args(["--set", "absence.policy=continue", "--set"])
+        .args(["--set", "absence.policy=continue", "--set", "run.evaluate_every=1", "--set"])
         .arg(
             "network.absent=[{nodes=[\"1\"],from=5,until=10},\
              {nodes=[\"3\",\"4\"],from=12,until=13}]",
@@ -424,6 +424,25 @@ fn bytes_of_nodes_that_were_away_are_counted() {
     }
     let rounds = |node: &str| summary["participation"][node]["rounds"].as_u64().unwrap();
     assert_eq!(["0", "1", "2", "3", "4"].map(rounds), [20, 15, 20, 19, 19]);
+    // Those who are present are evaluated in each round.
+    let text = fs::read_to_string(folder.path().join("run/metrics.jsonl")).unwrap();
+    let mut nodes: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert!(line["train_loss"].is_f64() && line["consensus"].is_f64(), "{line}");
+        nodes
+            .entry(line["round"].as_u64().unwrap())
+            .or_default()
+            .push(line["node"].as_u64().unwrap());
+    }
+    for round in 1..=20 {
+        let expected = match round {
+            6..=10 => vec![0, 2, 3, 4],
+            13 => vec![0, 1, 2],
+            _ => vec![0, 1, 2, 3, 4],
+        };
+        assert_eq!(nodes[&round], expected, "round {round}");
+    }
 }
 
 #[test]
