@@ -46,8 +46,9 @@ pub struct Options {
     pub classes: Option<usize>,
     /// The required number of features per row.
     pub inputs: Option<usize>,
-    /// For prediction: a file of `inputs` columns without a named target, or an array of features
-    /// without one of labels, holds only features. Its targets are then all 0.
+    /// For prediction: the targets of a table are not read, and a file of `inputs` columns without
+    /// a named target, or an array of features without one of labels, holds only features. All
+    /// targets are then 0.
     pub bare: bool,
     /// NPY and IDX: the file of labels. Default: `images-idx3-ubyte` becomes `labels-idx1-ubyte`;
     /// `NAME.npy` has `NAME-labels.npy` beside it, or its labels in the target column; `NAME.idx`

@@ -152,8 +152,13 @@ impl Experiment {
                 .with_fault(Fault::Unreadable)
                 .within(&origin)
         })?;
-        let mut experiment =
-            Experiment::parse(&text, sets).map_err(|error| in_file(error, &origin))?;
+        let mut experiment = Experiment::parse(&text, sets).map_err(|error| {
+            let mut error = in_file(error, &origin);
+            if ending != "toml" && toml::from_str::<toml::Table>(&text).is_err() {
+                error.problem += "; an experiment is a TOML file: is this one?";
+            }
+            error
+        })?;
         experiment.folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
         experiment.origin.file = origin;
         Ok(experiment)

@@ -12,7 +12,7 @@ use super::{
     recorder::MEAN_MODEL,
 };
 use crate::{
-    data::{Missing, Task},
+    data::{ColumnKind, Missing, Task},
     experiment::Weighting,
     learn::{Model, SavedModel},
 };
@@ -131,7 +131,11 @@ impl Card<'_> {
                 Missing::Other => "one of the other values".into(),
                 _ => "refused".into(),
             };
-            let kind = column.kind.name().to_string();
+            let mut kind = column.kind.name().to_string();
+            if column.kind == ColumnKind::Date {
+                kind += ", as days since ";
+                kind += column.origin.as_deref().unwrap_or("1970-01-01");
+            }
             table.add([escape(&column.name), kind, escape(&values.join(", ")), missing]);
         }
         text += &table.to_string();

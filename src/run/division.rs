@@ -109,6 +109,12 @@ impl Division {
             experiment.data.classes = Some(division.classes.clone());
         }
         division.remarks.extend(data::similar_classes(&division.classes));
+        if experiment.data.test_share > 0.0 && matches!(division.tests, TestRows::None) {
+            division.remarks.push(format!(
+                "data.test_share = {}: less than a row is held out, so nothing is tested",
+                experiment.data.test_share
+            ));
+        }
         if experiment.model.outputs.is_none() {
             division.remarks.extend(division.without_class_0());
         }
@@ -210,7 +216,7 @@ fn of_each(
         sources.iter().map(|source| data::beside(&experiment.folder, source)).collect();
     complete_schema(experiment, &beside)?;
     let options = Options { number_classes: true, ..options(experiment)? };
-    let mut all = Vec::new();
+    let (mut all, mut remarks): (Vec<Dataset>, Vec<String>) = Default::default();
     for (node, source) in sources.iter().enumerate() {
         let place = place(node);
         if source == SYNTHETIC {
@@ -222,6 +228,12 @@ fn of_each(
             Some("data.source") => error.with_place(&place),
             _ => error,
         })?;
+        if let Some(same) = all.iter().position(|other| have_same_rows(&read, other)) {
+            let (place, same) = (&place, self::place(same));
+            remarks.push(format!(
+                "{place} = \"{source}\": has the rows of {same}, which are trained on twice"
+            ));
+        }
         if let Some(first) = all.first() {
             check_like(&read, first)
                 .map_err(|problem| ConfigError::new(place, format!("\"{source}\""), problem))?;
@@ -231,7 +243,6 @@ fn of_each(
     unite_classes(&mut all, experiment.model.outputs)?;
     let (share, seed) = (experiment.data.test_share, experiment.run.seed);
     let (mut shards, mut tests, mut read) = (Vec::new(), Vec::new(), DataRecord::default());
-    let mut remarks: Vec<String> = Vec::new();
     for rows in &all {
         // Those about the schema are the same for all sources.
         let new = rows.remarks.iter().filter(|remark| !remarks.contains(remark));
@@ -252,6 +263,10 @@ fn of_each(
         false => TestRows::None,
     };
     Ok(Division { remarks, ..Division::new(shards, tests, Origin::Each(read)) })
+}
+
+fn have_same_rows(one: &Dataset, other: &Dataset) -> bool {
+    one.features == other.features && one.target == other.target
 }
 
 fn place(node: usize) -> String {
@@ -550,6 +565,29 @@ mod tests {
         check_order(&data(true), &of("# nodes,0,1,2\n2,0\n0,1\n")).unwrap();
         check_order(&data(true), &of("b,a\na,c\n")).unwrap();
         check_order(&DataParams::default(), &of("2,0\n0,1\n")).unwrap();
+    }
+
+    #[test]
+    fn rows_read_twice_and_too_few_to_test_are_remarked() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, from) in [("a.csv", 0), ("b.csv", 1), ("c.csv", 0)] {
+            let rows: String = (from..from + 9).map(|i| format!("{i}.5,{}\n", i % 2)).collect();
+            std::fs::write(folder.path().join(name), rows).unwrap();
+        }
+        let remarks = |sources: &str| {
+            let text = format!(
+                "[data]\nsources = {sources}\ntest_share = 0.01\n[model]\nkind = \"softmax\"\n\
+                 [rule]\nkind = \"d-psgd\"\n[topology]\nfile = \"path:2\"\n"
+            );
+            let mut experiment = Experiment::parse(&text, &[]).unwrap();
+            experiment.folder = folder.path().into();
+            Division::read(&mut experiment, 2).unwrap().remarks
+        };
+        let few = "data.test_share = 0.01: less than a row is held out, so nothing is tested";
+        assert_eq!(remarks("[\"a.csv\", \"b.csv\"]"), [few]);
+        let twice = "data.sources[1] = \"c.csv\": has the rows of data.sources[0], which are \
+                     trained on twice";
+        assert_eq!(remarks("[\"a.csv\", \"c.csv\"]"), [twice, few]);
     }
 
     #[test]

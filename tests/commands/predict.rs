@@ -256,6 +256,47 @@ fn parquet_is_refused_by_a_program_without_it() {
 }
 
 #[test]
+fn cells_of_the_target_are_not_read() {
+    let folder = trained();
+    let predictions = |text: &str| cells(&output(folder.path(), text, &[]));
+    let without = predictions("x,y\n0,1\n1,2\n");
+    assert_eq!(without.len(), 3);
+    for text in ["x,y,kind\n0,1,\n1,2,?\n", "kind,y,x\nnever seen,1,0\n,2,1\n"] {
+        assert_eq!(predictions(text), without, "{text}");
+    }
+}
+
+#[test]
+fn a_model_without_names_of_columns_says_that_it_takes_them_by_position() {
+    let folder = folder();
+    let rows: String = (0..40).map(|i| format!("{},{},{}\n", i % 2, i % 3, i % 2)).collect();
+    fs::write(folder.path().join("train.csv"), rows).unwrap();
+    let train = ["simulate", "--topology", "path:2", "--rounds", "3", "-q", "--out", "run"];
+    let sets = ["--set", "data.source=train.csv", "--set", "model.kind=softmax"];
+    gradvine().current_dir(folder.path()).args(train).args(sets).assert().success();
+    fs::write(folder.path().join("rows.csv"), "b,a,y\n0,1,0\n").unwrap();
+    gradvine()
+        .current_dir(folder.path())
+        .args(["predict", "run", "rows.csv"])
+        .assert()
+        .success()
+        .stderr(contains("those of rows.csv are taken by position (b, a)"));
+}
+
+#[test]
+fn a_folder_of_runs_is_no_run() {
+    let folder = trained();
+    for command in ["predict", "evaluate"] {
+        gradvine()
+            .current_dir(folder.path())
+            .args([command, ".", "train.csv"])
+            .assert()
+            .code(2)
+            .stderr(contains("the folder has no model-mean.safetensors").and(contains("./run")));
+    }
+}
+
+#[test]
 fn classes_have_their_names_without_test_rows() {
     let folder = trained();
     let sets = ["data.source=train.csv", "data.test_share=0", "data.split=iid"];

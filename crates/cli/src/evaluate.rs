@@ -61,7 +61,7 @@ pub fn open(
     reading: &Reading,
     more: Options,
 ) -> Result<(SavedModel, Dataset), ConfigError> {
-    let saved = SavedModel::read(&model_file(model))?;
+    let saved = SavedModel::read(&model_file(model)?)?;
     let own =
         Options { target: reading.target.clone(), labels_file: reading.labels.clone(), ..more };
     show_reading();

@@ -34,6 +34,6 @@ enum Format {
 /// Writes a model in a format of other programs.
 pub fn run(args: &Args) -> Result<(), Exit> {
     let Format::Onnx = args.format;
-    let (out, signature) = gradvine_onnx::convert(&model_file(&args.model), args.out.as_deref())?;
+    let (out, signature) = gradvine_onnx::convert(&model_file(&args.model)?, args.out.as_deref())?;
     Ok(print(&format!("{}: {signature}\n", out.display()))?)
 }

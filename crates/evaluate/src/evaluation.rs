@@ -46,7 +46,7 @@ impl ScoredModel {
         data: Dataset,
         wanted: Wanted,
     ) -> Result<ScoredModel, ConfigError> {
-        let usage = DataRecord::beside(&model_file(path))?.usage(&data)?;
+        let usage = DataRecord::beside(&model_file(path)?)?.usage(&data)?;
         let Scoring { mut data, scored, words, warning, .. } = Scoring::new(usage, data, wanted)?;
         saved.prepare(&mut data)?;
         Ok(ScoredModel {

@@ -1,7 +1,7 @@
 //! The rows that a saved model is scored on, and what its run has done with them.
 
 use std::{
-    io,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -9,13 +9,33 @@ use gradvine::{
     config::ConfigError,
     data::{self, Dataset, Options},
     learn::SavedModel,
+    printable::shorten,
     run::{MEAN_MODEL, Usage},
 };
 use serde::Serialize;
 
 /// The model file that a path names: the file itself, or the mean model of a run directory.
-pub fn model_file(path: &Path) -> PathBuf {
-    if path.is_dir() { path.join(MEAN_MODEL) } else { path.to_path_buf() }
+///
+/// # Errors
+/// If a folder has no mean model: it is not the directory of a run, or the run has not ended.
+pub fn model_file(path: &Path) -> Result<PathBuf, ConfigError> {
+    if !path.is_dir() {
+        return Ok(path.to_path_buf());
+    }
+    let file = path.join(MEAN_MODEL);
+    if file.exists() {
+        return Ok(file);
+    }
+    let mut problem = format!(
+        "the folder has no {MEAN_MODEL}: the directory of a run that has ended, or a model file, \
+         is accepted"
+    );
+    let entries = fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    let newest = entries.filter(|entry| entry.join(MEAN_MODEL).exists()).max();
+    if let Some(newest) = newest {
+        problem += &format!(", such as {}", newest.display());
+    }
+    Err(ConfigError::new("MODEL", path.display(), problem))
 }
 
 /// Reads rows for a model, not yet scaled: from a file, a folder, an embedded set, or standard
@@ -35,13 +55,17 @@ pub fn read_rows(
         "-" => data::read("standard input", io::stdin().lock(), &options)?,
         source => data::load(source, &options)?,
     };
-    let unnamed = saved.columns.is_some() && data.columns.is_none();
-    let warning = unnamed.then(|| {
-        format!(
+    let warning = match (&saved.columns, &data.columns) {
+        (Some(_), None) => Some(format!(
             "the columns of {source} have no names: they are taken in the order of the training \
              data"
-        )
-    });
+        )),
+        (None, Some(columns)) => Some(format!(
+            "the model knows no names of columns: those of {source} are taken by position ({})",
+            shorten(&columns.features.join(", "), 60)
+        )),
+        _ => None,
+    };
     let warnings = warning.into_iter().chain(data.remarks.iter().cloned()).collect();
     Ok((data, warnings))
 }

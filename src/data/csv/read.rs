@@ -484,8 +484,8 @@ mod tests {
             (&bare.features, bare.labels()),
             (&array![[1.0, 2.0], [3.0, 4.0]], Some(&[0, 0][..]))
         );
-        let labelled = read("t", b"1,2,2\n", &options).unwrap();
-        assert_eq!((labelled.inputs(), labelled.labels()), (2, Some(&[2][..])));
+        let labelled = read("t", b"1,2,2\n3,4,\n5,6,?\n", &options).unwrap();
+        assert_eq!((labelled.inputs(), labelled.labels()), (2, Some(&[0, 0, 0][..])));
         let regression = Options { task: Task::Regression, ..options.clone() };
         assert_eq!(read("t", b"1,2\n", &regression).unwrap().inputs(), 2);
         assert!(

@@ -58,8 +58,17 @@ pub(crate) fn wanted(options: &Options) -> Option<Vec<String>> {
     }
 }
 
-/// Chooses the columns by name or by position.
+/// Chooses the columns by name or by position. Rows for prediction have no targets: cells of their
+/// target may be empty.
 pub(crate) fn choose(heading: &Heading, options: &Options) -> Result<Chosen, ConfigError> {
+    let mut chosen = choose_with_targets(heading, options)?;
+    if options.bare {
+        chosen.targets.clear();
+    }
+    Ok(chosen)
+}
+
+fn choose_with_targets(heading: &Heading, options: &Options) -> Result<Chosen, ConfigError> {
     let (header, columns) = (heading.names.as_deref(), heading.columns);
     let identifier = identifier(options, heading)?;
     let target = options.target.as_deref();
