@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gradvine::data::{ColumnSurvey, Survey};
-use gradvine_tables::{classes, guess, schema};
+use gradvine_tables::{classes, guesses, schema};
 use serde_json::{Value, json};
 
 use super::text::aligned;
@@ -25,8 +25,8 @@ pub fn description_table(described: &Survey) -> String {
 fn columns(described: &Survey) -> String {
     let heading = ["column", "kind", "missing", "least", "mean", "greatest", "values", "remark"];
     let mut rows = vec![heading.map(String::from)];
-    for (at, column) in described.columns.iter().enumerate() {
-        let (kind, remark) = guess(column, described.rows);
+    let all = described.columns.iter().zip(guesses(described)).enumerate();
+    for (at, (column, (kind, remark))) in all {
         let kind = if at == described.target { "target" } else { kind.name() };
         let range = column.range.filter(|_| column.numbers + column.missing == described.rows);
         let [least, mean, greatest] = match range {
@@ -146,8 +146,8 @@ pub fn description_json(described: &Survey) -> Value {
     let columns: Vec<Value> = described
         .columns
         .iter()
-        .map(|column| {
-            let (kind, remark) = guess(column, described.rows);
+        .zip(guesses(described))
+        .map(|(column, (kind, remark))| {
             let values = column.values.as_ref().filter(|_| column.unread.is_none());
             json!({
                 "name": column.name,

@@ -35,8 +35,24 @@ fn remark_foreign(survey: &Survey, source: &str) -> Option<String> {
     ))
 }
 
-/// What the cells of a column seem to hold, and a remark on what is suspicious about it.
-pub fn guess(column: &ColumnSurvey, rows: u64) -> (ColumnKind, Option<String>) {
+/// What the cells of each column seem to hold, and a remark on what is suspicious about it. A column
+/// that counts the rows is ignored, unless nothing beside it can be a feature.
+pub fn guesses(survey: &Survey) -> Vec<(ColumnKind, Option<String>)> {
+    let all = survey.columns.iter().map(|column| guess(column, survey.rows));
+    let mut all: Vec<(ColumnKind, Option<String>)> = all.collect();
+    let mut features = all.iter().enumerate().filter(|(at, _)| *at != survey.target);
+    if features.all(|(_, (kind, _))| *kind == ColumnKind::Ignore) {
+        for (column, (kind, _)) in survey.columns.iter().zip(&mut all) {
+            if column.is_index {
+                *kind = ColumnKind::Number;
+            }
+        }
+    }
+    all
+}
+
+/// What the cells of a column seem to hold, by themselves.
+fn guess(column: &ColumnSurvey, rows: u64) -> (ColumnKind, Option<String>) {
     let ignored = |remark: &str| (ColumnKind::Ignore, Some(remark.to_string()));
     if let Some(words) = &column.unread {
         return ignored(&format!("is not read: {words}"));
@@ -55,8 +71,13 @@ pub fn guess(column: &ColumnSurvey, rows: u64) -> (ColumnKind, Option<String>) {
         }
         let unnamed = column.name.is_empty() || column.name.starts_with("Unnamed:");
         let is_identifier = |count| count as u64 == rows && rows > 20;
+        let greatest = column.range.map_or(0.0, |(least, _, most)| most.max(-least));
         let remark = if unnamed {
             Some("it has no name")
+        } else if greatest > f64::from(f32::MAX) {
+            Some("a number is beyond f32: a run refuses it")
+        } else if column.values.iter().flat_map(BTreeMap::keys).any(|value| is_code(value)) {
+            Some("numbers that begin with 0: codes? then a category")
         } else if column.whole && different.is_none_or(is_identifier) {
             Some("each row has another whole number: an identifier?")
         } else {
@@ -77,6 +98,11 @@ pub fn guess(column: &ColumnSurvey, rows: u64) -> (ColumnKind, Option<String>) {
         );
     }
     guess_text(column, present)
+}
+
+/// Whether text is digits of which the first is a needless 0, as in the codes of places.
+fn is_code(text: &str) -> bool {
+    text.len() > 1 && text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The same of cells of which some are neither numbers nor dates nor booleans.
@@ -133,8 +159,7 @@ pub fn classes(survey: &Survey) -> Option<Vec<String>> {
 
 /// A schema of all columns but the target.
 pub fn schema(survey: &Survey) -> Schema {
-    let draft = |column: &ColumnSurvey| {
-        let (kind, _) = guess(column, survey.rows);
+    let draft = |(column, (kind, _)): (&ColumnSurvey, (ColumnKind, Option<String>))| {
         let category = kind == ColumnKind::Category;
         let values = column.values.iter().flatten().map(|(value, _)| value.clone());
         Column {
@@ -151,6 +176,7 @@ pub fn schema(survey: &Survey) -> Schema {
             origin: column.origin().filter(|_| kind == ColumnKind::Date),
         }
     };
-    let features = survey.columns.iter().enumerate().filter(|(at, _)| *at != survey.target);
+    let all = survey.columns.iter().zip(guesses(survey)).enumerate();
+    let features = all.filter(|(at, _)| *at != survey.target);
     Schema { columns: features.map(|(_, column)| draft(column)).collect() }
 }

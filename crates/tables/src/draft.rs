@@ -2,7 +2,7 @@
 
 use gradvine::data::{Column, Survey};
 
-use crate::describe::{classes, guess, schema};
+use crate::describe::{classes, guesses, schema};
 
 /// The other sections of a draft: it can be run at once.
 const REST: &str = "
@@ -43,10 +43,10 @@ pub fn draft(survey: &Survey, source: &str) -> String {
         text += &format!("classes = [{}]\n", names.join(", "));
     }
     text += "standardize = true\nschema = [\n";
-    for column in &schema.columns {
+    let all = guesses(survey).into_iter().enumerate().filter(|(at, _)| *at != survey.target);
+    for (column, (_, (_, remark))) in schema.columns.iter().zip(all) {
         text += &format!("    {},", entry(column));
-        let of = survey.columns.iter().find(|found| found.name == column.name);
-        if let Some(remark) = of.and_then(|found| guess(found, survey.rows).1) {
+        if let Some(remark) = remark {
             text += &format!(" # {remark}");
         }
         text += "\n";
@@ -78,7 +78,7 @@ mod tests {
     };
 
     use super::draft;
-    use crate::describe::{describe, guess};
+    use crate::describe::{describe, guesses};
 
     #[test]
     fn a_draft_can_be_run() {
@@ -150,6 +150,36 @@ mod tests {
     }
 
     #[test]
+    fn a_column_that_counts_the_rows_is_a_feature_if_there_is_no_other() {
+        let index = |row: i32| format!("{row},{}", row % 2);
+        let rows: Vec<String> = (1..=40).map(index).collect();
+        let (text, whole) = drafted(&format!("n,y\n{}\n", rows.join("\n")), None);
+        assert!(
+            text.contains("{ name = \"n\", kind = \"number\" }, # it counts the rows"),
+            "{text}"
+        );
+        assert_eq!(whole.design.features, 1);
+        let rows = rows.join(",a\n") + ",a\n";
+        let (text, _) = drafted(&format!("n,y,z\n{}", rows.replace(",a", ",0.5")), Some("y"));
+        assert!(text.contains("{ name = \"n\", kind = \"number\" }"), "{text}");
+        assert!(text.contains("{ name = \"z\", kind = \"ignore\" }"), "{text}");
+    }
+
+    #[test]
+    fn codes_and_numbers_that_no_run_accepts_have_a_remark() {
+        let rows: String =
+            (0..30).map(|row| format!("0{},{}e{},{}\n", row % 7, row, row * 10, row % 2)).collect();
+        let (folder, text) = (tempfile::tempdir().unwrap(), format!("code,large,y\n{rows}"));
+        let path = folder.path().join("rows.csv");
+        std::fs::write(&path, text).unwrap();
+        let described = describe(path.to_str().unwrap(), &Options::default()).unwrap();
+        let remarks: Vec<String> =
+            guesses(&described).into_iter().filter_map(|(_, remark)| remark).collect();
+        assert!(remarks[0].starts_with("numbers that begin with 0"), "{remarks:?}");
+        assert!(remarks[1].starts_with("a number is beyond f32"), "{remarks:?}");
+    }
+
+    #[test]
     fn times_get_an_origin_in_the_draft_and_in_the_run() {
         let rows: String =
             (0..60).map(|row| format!("2024-05-17T08:{row:02}:00Z,{}\n", row % 2)).collect();
@@ -183,8 +213,7 @@ mod tests {
             .collect();
         std::fs::write(&path, format!("tag;wert;y\n{rows}")).unwrap();
         let described = describe(path.to_str().unwrap(), &Options::default()).unwrap();
-        for column in &described.columns[..2] {
-            let (kind, remark) = guess(column, described.rows);
+        for (kind, remark) in guesses(&described).into_iter().take(2) {
             assert_eq!(kind, ColumnKind::Ignore);
             assert!(remark.unwrap().contains("write them as 1234.5 and 2024-05-17"));
         }

@@ -16,7 +16,7 @@ mod patients;
 #[cfg(any(feature = "arrow", feature = "parquet"))]
 mod typed;
 
-pub use describe::{classes, describe, guess, schema};
+pub use describe::{classes, describe, guesses, schema};
 pub use draft::draft;
 
 /// Adds the formats of this package, as far as it is built with them, to those that are read. More
