@@ -5,10 +5,11 @@ use crate::command;
 
 use std::{
     fs,
+    net::TcpStream,
     time::{Duration, Instant},
 };
 
-use command::{Deployment, NAMES, Reach, Running, experiment, json, until_running};
+use command::{Deployment, NAMES, Reach, Running, experiment, json, until, until_running};
 
 /// A run longer than any test.
 const LONG: &str = "rounds = 1000000000\nevaluate_every = 20\n[absence]\ndeadline_s = 1";
@@ -41,7 +42,9 @@ fn a_missing_node_is_named_with_its_address_and_a_remedy() {
 fn a_node_is_not_started_twice() {
     let deployment = Deployment::new(Reach::Tcp, "rounds = 5\nconnect_s = 30");
     let mut first = deployment.start("london");
-    std::thread::sleep(Duration::from_millis(500));
+    let address = deployment.address("london");
+    let port: u16 = address.rsplit('/').next().unwrap().parse().unwrap();
+    until("the first one listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
     fs::rename(deployment.run("london"), deployment.file("first-run")).unwrap();
     let mut second = deployment.start_as("london", |command| command.args(["--out", "second-run"]));
     assert_eq!(second.end().0, Some(2));

@@ -248,7 +248,10 @@ fn by_hand(reach: Reach, order: [usize; 3]) {
     }
     for node in &mut running {
         let (code, _) = node.end();
-        assert_eq!((code, node.errors().as_str()), (Some(0), ""));
+        let errors = node.errors();
+        // On a busy machine a start takes so long that others say for whom they wait.
+        let others = errors.lines().find(|line| !line.contains(" waits for "));
+        assert_eq!((code, others), (Some(0), None));
     }
     let bytes = |name: &str, file: &str| fs::read(deployment.run(name).join(file)).unwrap();
     for name in NAMES {
