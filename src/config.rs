@@ -10,6 +10,7 @@ use std::{
 };
 
 use serde::{Serialize, de::DeserializeOwned};
+use serde_path_to_error::Segment;
 
 use crate::{inputs, printable::shorten};
 
@@ -17,6 +18,7 @@ mod fault;
 mod values;
 
 pub use fault::Fault;
+use values::{ReadError, Values};
 
 /// The most characters of a file's name, a place, a value and a problem that are printed. A problem
 /// may list all accepted names.
@@ -298,33 +300,9 @@ pub(crate) fn read_file<P: DeserializeOwned>(section: &str, path: &Path) -> Resu
 /// # }
 /// ```
 pub fn read<P: DeserializeOwned>(section: &str, table: &toml::Table) -> Result<P, ConfigError> {
-    let mut params = None;
-    let mut read = |table| values::read::<P>(table).map(|read| params = Some(read));
-    read_all(section, table, &mut read)?;
-    Ok(params.expect("the last call has read the whole table"))
-}
-
-/// Calls `read` with each key alone, then with the whole table. It is compiled once, not once for
-/// each struct.
-fn read_all(
-    section: &str,
-    table: &toml::Table,
-    read: &mut dyn FnMut(toml::Table) -> Result<(), values::ReadError>,
-) -> Result<(), ConfigError> {
-    for (key, value) in table {
-        // One key at a time first, so that a wrong type is reported with its key: serde's table
-        // errors do not name it.
-        let single = toml::Table::from_iter([(key.clone(), value.clone())]);
-        if let Err(error) = read(single) {
-            let is_table = |value: &toml::Value| value.is_table();
-            let holds_tables =
-                is_table(value) || value.as_array().is_some_and(|all| all.iter().any(is_table));
-            if error.is_of_one_value() || (holds_tables && error.fault == Fault::Missing) {
-                return Err(in_section(section, Some((key, value)), error));
-            }
-        }
-    }
-    read(table.clone()).map_err(|error| in_section(section, None, error))
+    let values = Values::from(table.clone());
+    serde_path_to_error::deserialize(values)
+        .map_err(|error| in_section(section, table, &error.path().clone(), error.into_inner()))
 }
 
 /// The section without `kind`: the constants of the selected kind.
@@ -341,19 +319,33 @@ const WITH_KIND: [&str; 2] = ["rule", "compressor"];
 /// section accepts.
 fn in_section(
     section: &str,
-    value: Option<(&str, &toml::Value)>,
-    error: values::ReadError,
+    table: &toml::Table,
+    path: &serde_path_to_error::Path,
+    error: ReadError,
 ) -> ConfigError {
-    let at = |words: String| match value {
-        Some((key, value)) => {
-            ConfigError::new(format!("{section}.{key}"), value, without_value(words))
-        }
-        None => ConfigError::at(section, words),
-    };
+    let (mut place, mut value) = (section.to_string(), None);
+    for segment in path {
+        let inner = match (segment, value) {
+            (Segment::Map { key }, None) => table.get(key),
+            (Segment::Map { key }, Some(value)) => toml::Value::get(value, key),
+            (Segment::Seq { index }, Some(value)) => value.get(*index),
+            _ => None,
+        };
+        let Some(inner) = inner else { break };
+        value = Some(inner);
+        place += &match segment {
+            Segment::Seq { index } => format!("[{index}]"),
+            segment => format!(".{segment}"),
+        };
+    }
     let words = in_words(&error.message);
+    let at = |words: String| match value {
+        Some(value) => ConfigError::new(place, value, without_value(words)),
+        None => ConfigError::at(place, words),
+    };
     let Some(name) = error.unknown else { return at(words).with_fault(error.fault) };
     // Only a key can be `kind`, and not one of the names that a value has.
-    let is_key = value.is_some_and(|(key, _)| key == name);
+    let is_key = table.contains_key(&name);
     let kind = (is_key && WITH_KIND.contains(&section)).then_some("kind");
     let accepted = error.accepted.iter().copied().chain(kind);
     at(format!("{words}{}", hint(&name, accepted.clone()))).with_accepted(accepted)

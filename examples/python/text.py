@@ -160,13 +160,11 @@ def test(model: nn.Module, windows: torch.Tensor) -> dict[str, float]:
     return {"loss": total / len(windows)}
 
 
-def train_alone(
-    steps: int, pooled: bool, seed: int = 1, size: Size = DEFAULT, rate: float = RATE
-) -> float:
+def train_alone(steps: int, pooled: bool, seed: int = 1) -> float:
     """One model in one place: on one site's text, or on the batches of all sites at once."""
-    sites, windows = load(seed, size)
-    model = build(seed, size)
-    inner = torch.optim.AdamW(model.parameters(), lr=rate, fused=True)
+    sites, windows = load(seed)
+    model = build(seed)
+    inner = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
     used = sites if pooled else sites[:1]
     for _ in range(steps):
         inner.zero_grad()

@@ -121,8 +121,8 @@ class Task:
     here: str
     score: str
     together: Callable[[dict[str, Any], Setting, int], gradvine.Simulation]
-    #: The score of training in one place (with all rows or not) by seed.
-    in_one_place: Callable[[bool, int], float]
+    #: The score of training in one place (with all rows or not) by seed; None: it is left out.
+    in_one_place: Callable[[bool, int], float] | None
     measure: str
     #: Local steps of a region in a run.
     steps: int
@@ -134,7 +134,7 @@ class Task:
     tuned_by: str | None = None
 
     def run(self, way: str, setting: Setting, seed: int) -> Run:
-        if way in PLACES:
+        if way in PLACES and self.in_one_place:
             return [Point(0.0, 0.0, 0.0, self.in_one_place(way == "pooled", seed))]
         end = self.together({**ROWS[way].rule, **setting.constants}, setting, seed)
         last, nodes = end.curve[-1], 4
@@ -187,7 +187,7 @@ def text_task() -> Task:
         ),
         score="test loss",
         together=together,
-        in_one_place=lambda pooled, seed: text.train_alone(steps, pooled, seed, size, rate),
+        in_one_place=None,
         measure="loss",
         steps=steps,
         targets=[1.66, 2.0, 1.8, 1.7],
@@ -516,7 +516,8 @@ def main() -> None:
     trials = runs if task.tuned_by is None else Runs(tuned, results)
     found = {way: tune(way, tuned.targets[0], trials) for way in ROWS}
     chosen = {way: setting for way, (setting, _) in found.items()}
-    chosen |= {way: Setting(1) for way in PLACES}
+    if task.in_one_place:
+        chosen |= {way: Setting(1) for way in PLACES}
     for seed in SEEDS:
         for way in chosen:
             runs.get(way, chosen[way], seed)

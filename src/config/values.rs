@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{
     Deserializer,
     de::{
-        DeserializeOwned, Error as _, Expected, IntoDeserializer, Unexpected, Visitor,
+        Error as _, Expected, IntoDeserializer, Unexpected, Visitor,
         value::{Error as Words, MapAccessDeserializer, MapDeserializer, SeqDeserializer},
     },
 };
@@ -19,25 +19,13 @@ pub(super) struct ReadError {
     /// serde's message.
     pub message: String,
     pub fault: Fault,
-    /// Whether serde refused a value itself, not what several of them make up.
-    refused: bool,
     /// The unknown key or variant.
     pub unknown: Option<String>,
     /// The known keys or variants.
     pub accepted: &'static [&'static str],
 }
 
-/// Reads a table.
-pub(super) fn read<P: DeserializeOwned>(table: toml::Table) -> Result<P, ReadError> {
-    P::deserialize(Values(toml::Value::Table(table)))
-}
-
 impl ReadError {
-    /// Whether one value is at fault: its type, its bounds or its name.
-    pub fn is_of_one_value(&self) -> bool {
-        self.refused || self.unknown.is_some() || self.fault == Fault::Type
-    }
-
     fn unknown(words: &Words, name: &str, accepted: &'static [&'static str]) -> ReadError {
         ReadError { unknown: Some(name.into()), accepted, ..ReadError::custom(words) }
     }
@@ -54,16 +42,12 @@ impl std::error::Error for ReadError {}
 impl serde::de::Error for ReadError {
     fn custom<T: fmt::Display>(message: T) -> ReadError {
         let message = message.to_string();
-        ReadError { message, fault: Fault::Value, refused: false, unknown: None, accepted: &[] }
+        ReadError { message, fault: Fault::Value, unknown: None, accepted: &[] }
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> ReadError {
         let words = Words::invalid_type(found, expected);
         ReadError { fault: Fault::Type, ..ReadError::custom(words) }
-    }
-
-    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> ReadError {
-        ReadError { refused: true, ..ReadError::custom(Words::invalid_value(found, expected)) }
     }
 
     fn unknown_variant(name: &str, accepted: &'static [&'static str]) -> ReadError {
@@ -80,7 +64,13 @@ impl serde::de::Error for ReadError {
 }
 
 /// A TOML value, read as TOML's own reader does.
-struct Values(toml::Value);
+pub(super) struct Values(toml::Value);
+
+impl From<toml::Table> for Values {
+    fn from(table: toml::Table) -> Values {
+        Values(toml::Value::Table(table))
+    }
+}
 
 impl IntoDeserializer<'_, ReadError> for Values {
     type Deserializer = Values;

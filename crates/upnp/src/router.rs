@@ -1,6 +1,7 @@
 //! A router that forwards ports: how it is found, and what it is asked.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     io::{self, ErrorKind},
     net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket},
@@ -22,6 +23,21 @@ const SEARCH: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 255, 255, 250)
 /// datagrams, which may be lost.
 const WITHIN: Duration = Duration::from_secs(3);
 const REPEAT: Duration = Duration::from_secs(1);
+
+/// The kinds of devices that are searched for, and all devices: some routers answer to that only.
+/// Those are asked from the first repetition on, because many machines answer then.
+const GATEWAYS: [&str; 2] = [
+    "urn:schemas-upnp-org:device:InternetGatewayDevice:1",
+    "urn:schemas-upnp-org:device:InternetGatewayDevice:2",
+];
+const ALL: &str = "ssdp:all";
+
+/// Words in the answer of a device, or of a part of it, that may forward ports.
+const OF_GATEWAYS: [&str; 4] =
+    [":InternetGatewayDevice:", ":WANConnectionDevice:", ":WANIPConnection:", ":WANPPPConnection:"];
+
+/// The most descriptions that are read in a search.
+const MOST: usize = 16;
 
 /// The services that forward ports, the preferred one first.
 const SERVICES: [&str; 3] = [
@@ -121,15 +137,16 @@ impl Router {
     pub fn find(stop: &dyn Fn() -> bool) -> Result<Router, RouterError> {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(RouterError::Search)?;
         socket.set_read_timeout(Some(Duration::from_millis(100))).map_err(RouterError::Search)?;
-        let text = format!(
-            "M-SEARCH * HTTP/1.1\r\nHOST: {SEARCH}\r\nMAN: \"ssdp:discover\"\r\nMX: 1\r\n\
-             ST: urn:schemas-upnp-org:device:InternetGatewayDevice:1\r\n\r\n"
-        );
         let (begin, mut sent, mut trouble) = (Instant::now(), 0, RouterError::NoAnswer);
+        // A device answers for each of its parts, and to each search.
+        let mut described = BTreeSet::new();
         let mut bytes = [0; 2048];
         while begin.elapsed() < WITHIN && !stop() {
             if begin.elapsed() >= REPEAT * sent {
-                socket.send_to(text.as_bytes(), SEARCH).map_err(RouterError::Search)?;
+                for target in GATEWAYS.into_iter().chain((sent > 0).then_some(ALL)) {
+                    let text = search(target);
+                    socket.send_to(text.as_bytes(), SEARCH).map_err(RouterError::Search)?;
+                }
                 sent += 1;
             }
             let (length, from) = match socket.recv_from(&mut bytes) {
@@ -139,6 +156,9 @@ impl Router {
             };
             let answer = String::from_utf8_lossy(&bytes[..length]);
             let Some((at, path)) = location(&answer, from.ip()) else { continue };
+            if described.len() == MOST || !described.insert((at, path.clone())) {
+                continue;
+            }
             match Router::describe(at, &path) {
                 Ok(router) => return Ok(router),
                 Err(error) => trouble = error,
@@ -286,9 +306,21 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-/// Where a router that has answered a search describes itself. It must be the machine that has
-/// answered: another one may not be named by it.
+/// The text of a search for devices of a kind.
+fn search(target: &str) -> String {
+    format!(
+        "M-SEARCH * HTTP/1.1\r\nHOST: {SEARCH}\r\nMAN: \"ssdp:discover\"\r\nMX: 1\r\n\
+         ST: {target}\r\n\r\n"
+    )
+}
+
+/// Where a router that has answered a search describes itself; `None` for other devices. It must be
+/// the machine that has answered: another one may not be named by it.
 fn location(answer: &str, from: IpAddr) -> Option<(SocketAddr, String)> {
+    let kind = header(answer, "st")?;
+    if !OF_GATEWAYS.iter().any(|words| kind.contains(words)) {
+        return None;
+    }
     if !answer.starts_with("HTTP/1.") || answer.split(' ').nth(1) != Some("200") {
         return None;
     }
@@ -398,7 +430,9 @@ mod tests {
 
     #[test]
     fn an_answer_names_no_other_machine() {
-        let answer = |url: &str| format!("HTTP/1.1 200 OK\r\nEXT:\r\nLocation: {url}\r\n\r\n");
+        let answer = |url: &str| {
+            format!("HTTP/1.1 200 OK\r\nST: {}\r\nLocation: {url}\r\n\r\n", GATEWAYS[1])
+        };
         let from: IpAddr = "10.0.0.1".parse().unwrap();
         let found = |url: &str| location(&answer(url), from);
         let (at, path) = found("http://10.0.0.1:5000/rootDesc.xml").unwrap();
@@ -413,6 +447,12 @@ mod tests {
             assert_eq!(found(url), None, "{url}");
         }
         assert_eq!(location("NOTIFY * HTTP/1.1\r\nLocation: http://10.0.0.1/\r\n\r\n", from), None);
+        // All devices answer to a search for all.
+        let of = |kind: &str| answer("http://10.0.0.1/").replace(GATEWAYS[1], kind);
+        assert!(location(&of(SERVICES[2]), from).is_some());
+        for kind in ["urn:schemas-upnp-org:device:MediaRenderer:1", "upnp:rootdevice", ""] {
+            assert_eq!(location(&of(kind), from), None, "{kind}");
+        }
         let router = "10.0.0.1:5000".parse().unwrap();
         assert_eq!(resolve("http://10.0.0.7/ctl", router), None);
         assert_eq!(resolve("http://10.0.0.1:80/ctl", router).unwrap().0.port(), 80);
