@@ -124,7 +124,7 @@ fn before_the_run_begins_nodes_may_be_killed_and_started_again() {
     for _ in 0..2 {
         let london =
             deployment.start_as("london", |command| command.env("RUST_LOG", "gradvine=info"));
-        command::until("the link", || london.errors().contains("linked with tokyo"));
+        until("the link", || london.errors().contains("linked with tokyo"));
         london.signal("KILL");
         drop(london);
         fs::remove_dir_all(deployment.run("london")).unwrap();
@@ -153,7 +153,7 @@ fn a_neighbours_wrong_file_is_waited_for_and_only_the_node_that_differs_from_all
     let mut tokyo = deployment.start("tokyo");
     assert_eq!(tokyo.end().0, Some(2), "{}", tokyo.errors());
     assert!(tokyo.errors().contains("optimizer.step = 0.25 here, 0.1 there"), "{}", tokyo.errors());
-    command::until("the difference", || {
+    until("the difference", || {
         london.errors().contains("optimizer.step = 0.1 here, 0.25 there")
     });
     deployment.write("tokyo.toml", &right);
