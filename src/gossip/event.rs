@@ -224,8 +224,8 @@ pub enum Failure {
         /// The frame after which they differ.
         at: At,
     },
-    /// A value is not finite, or the model exceeds the bound of `gossip/growth.rs`: the run has
-    /// diverged.
+    /// A value is not finite, or the model exceeds the bound of `gossip/node/growth.rs`: the run
+    /// has diverged.
     Diverged {
         /// The step t.
         round: Round,

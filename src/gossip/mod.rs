@@ -4,12 +4,10 @@
 //! [`Effect`]s come out. Two drivers perform the effects: the simulator and the libp2p runtime. In
 //! synchronous rounds both end with the same parameters, bit for bit.
 
-mod calls;
 pub mod collective;
 pub mod event;
 pub(crate) mod flights;
 pub mod frame;
-mod growth;
 mod lie;
 mod node;
 pub mod party;

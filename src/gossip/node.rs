@@ -26,7 +26,9 @@
 //! inputs in the same order give the same effects.
 
 mod arrival;
+mod calls;
 mod ending;
+mod growth;
 mod pieces;
 mod snapshots;
 
@@ -34,11 +36,10 @@ use std::sync::Arc;
 
 use litemap::LiteMap;
 
+use self::{calls::Calls, growth::Growth};
 use super::{
-    calls::Calls,
     event::{Effect, Failure, Input, Part, RoundDone},
     flights::Flights,
-    growth::Growth,
     lie::Lie,
     party::{Local, Party},
     pieces::Incoming,

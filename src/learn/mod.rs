@@ -29,26 +29,23 @@
 //! if smaller), allocated at first use; after that a gradient allocates nothing here, and
 //! `ndarray`'s product allocates its packing buffer.
 
-mod affine;
 mod batches;
 mod confidence;
 mod counts;
 mod error;
 mod kind;
-mod least_squares;
-mod linear;
-mod mlp;
+mod kinds;
 mod model;
 mod model_file;
 mod optimizer;
 mod optimizer_config;
 mod quality;
 mod schedule;
-mod softmax;
 mod supervised;
 
 use std::ops::Range;
 
+use self::kinds::{least_squares::LeastSquares, mlp::Mlp, softmax::Softmax};
 use crate::state::Visitor;
 
 pub use batches::Batches;
@@ -74,7 +71,7 @@ pub use supervised::BLOCK_ROWS;
 pub type Ready<'a> = dyn FnMut(Range<usize>, &mut [f32]) + 'a;
 
 /// Every kind of model, by its name in `[model] kind`.
-pub static KINDS: [&dyn Kind; 3] = [&least_squares::LeastSquares, &softmax::Softmax, &mlp::Mlp];
+pub static KINDS: [&dyn Kind; 3] = [&LeastSquares, &Softmax, &Mlp];
 
 /// A function of d parameters that is a mean over the rows of one node: f_i.
 pub trait Objective: Send {

@@ -7,7 +7,7 @@ use ndarray::{ArrayView2, Axis, Slice};
 
 use super::{
     Batch, Evaluation, Gradient, Learner, Objective, Ready, Sums, Targets, Tensor,
-    affine::{buffer, view},
+    kinds::affine::{buffer, view},
 };
 use crate::data::{Dataset, Target};
 

@@ -11,20 +11,23 @@ use std::{
 use libp2p::{Multiaddr, PeerId, identity::Keypair};
 
 use super::{
-    attempts::{Network, Part, run_attempts},
     deployment::{addresses_of, check_link},
-    dial::{Reachable, address, dials, peer_of},
-    event::Event,
-    hello::RunCard,
     host::{Host, HostConfig},
-    limits::Deadlines,
-    links::{HostLinks, Links, OwnRuntime},
+    life::{
+        attempts::{Network, Part, run_attempts},
+        event::Event,
+        limits::Deadlines,
+        links::{HostLinks, Links, OwnRuntime},
+    },
+    link::{hello::RunCard, wire::ASSEMBLY},
     neighbour::Neighbour,
-    reach,
-    reservations::is_relayed,
+    relay::reservations::is_relayed,
     runtime,
+    transport::{
+        dial::{Reachable, address, dials, peer_of},
+        reach,
+    },
     upnp::{self, Forwarding},
-    wire::ASSEMBLY,
 };
 use crate::{
     config::ConfigError,

@@ -5,10 +5,12 @@ use std::{collections::BTreeMap, path::Path};
 use libp2p::{Multiaddr, PeerId, multiaddr::Protocol};
 
 use super::{
-    dial::{address, peer_of},
-    hello::RunCard,
-    reach::Endpoint,
-    reservations::is_relayed,
+    link::hello::RunCard,
+    relay::reservations::is_relayed,
+    transport::{
+        dial::{address, peer_of},
+        reach::Endpoint,
+    },
 };
 use crate::{
     config::ConfigError,

@@ -24,23 +24,25 @@ use tokio::{
 
 use super::{
     answers::{Counterpart, Served, probe_protocol, serve},
-    dialled::Dialled,
-    event::Event,
-    handshake::{Purpose, protocol},
-    hello::RunCard,
-    limits::Deadlines,
-    link::{Leaving, Link, SLOTS},
+    life::{event::Event, limits::Deadlines, rounds::status::Status},
+    link::{
+        handshake::{Purpose, protocol},
+        hello::RunCard,
+        programs::Programs,
+        session::{Inbox, RETURNED, random},
+        task::{Leaving, Link, SLOTS},
+        wire::StartMessage,
+    },
     neighbour::Neighbour,
-    peers::Peer,
-    programs::Programs,
-    refusals::Refusals,
-    reservations::{Reservations, is_relayed},
-    security::Ciphers,
-    session::{Inbox, RETURNED, random},
-    sockets::{self, Ends},
-    status::Status,
-    swarm::{SwarmTask, listen, swarm},
-    wire::StartMessage,
+    relay::reservations::{Reservations, is_relayed},
+    transport::{
+        dialled::Dialled,
+        peers::Peer,
+        refusals::Refusals,
+        security::Ciphers,
+        sockets::{self, Ends},
+        swarm::{SwarmTask, listen, swarm},
+    },
 };
 use crate::{config::ConfigError, gossip::Cause, mixing::Topology, run::Security, units::NodeId};
 

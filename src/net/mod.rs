@@ -14,81 +14,41 @@
 
 mod alone;
 mod answers;
-mod assemble;
-mod assembly;
-mod attempts;
-mod ban;
-mod clock;
-mod coalesce;
-mod companion;
-mod confirm;
-mod connection;
 mod deployment;
-mod dial;
-mod dialled;
-mod driver;
-mod event;
 #[cfg(test)]
 mod faults;
-mod gate;
-mod gathering;
-mod goodbyes;
-mod guard;
-mod handshake;
-mod hello;
 mod host;
 pub mod identity;
-mod limits;
+mod life;
 mod link;
-mod links;
-mod lobby;
-mod messages;
 mod neighbour;
-mod node_state;
-mod observer;
-mod outcome;
-mod pace;
-mod patience;
-mod peers;
 mod ports;
 mod probe;
-mod programs;
-mod reach;
-mod refusals;
 mod relay;
-mod reservations;
-mod restore;
-mod saver;
-mod security;
-mod session;
-mod sockets;
-mod start;
-mod status;
-mod streams;
-mod swarm;
 mod together;
 mod transport;
 mod upnp;
-mod wire;
-mod worker;
 
 pub use alone::Place;
 pub(crate) use alone::alone;
 pub use answers::Counterpart;
 pub use deployment::{check_checkpoints, check_deployment};
-pub use event::{Difference, Event};
-pub use hello::RunCard;
 pub use host::{Host, HostConfig};
-pub use limits::Deadlines;
+pub use life::{
+    event::{Difference, Event},
+    limits::Deadlines,
+    rounds::status::Status,
+};
+pub use link::{
+    hello::RunCard,
+    wire::{Hello, Message, Reason, Section, StartMessage, decode, encode},
+};
 pub use neighbour::Neighbour;
 pub use ports::free_ports;
 pub use probe::{AtRelay, Examination, Examined, Measured, ProbeLimits, Reach, examine};
-pub use reach::socket_address;
 pub use relay::{Relay, RelayEvent, RelayFile};
-pub use security::has_aes;
-pub use status::Status;
 pub use together::{together, together_in};
-pub use wire::{Hello, Message, Reason, Section, StartMessage, decode, encode};
+pub use transport::{reach::socket_address, security::has_aes};
 
 /// The version of the wire format of a link.
 pub const VERSION: u32 = 12;

@@ -2,7 +2,7 @@
 
 use libp2p::{Multiaddr, PeerId};
 
-use super::ban::Ban;
+use super::life::ban::Ban;
 use crate::units::NodeId;
 
 /// A neighbour as the topology names it.

@@ -7,7 +7,7 @@ use std::{
     ops::Range,
 };
 
-use super::session::random;
+use super::link::session::random;
 use crate::experiment::Transport;
 
 /// Systems give programs that ask for any port one above these.

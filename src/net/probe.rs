@@ -28,18 +28,22 @@ use tokio::{
 use super::{
     Place, VERSION,
     answers::{CHUNK, Counterpart, STEP, Served, TRIPS, clock, probe_protocol, send_for, serve},
-    dial::{dial_trouble, root},
-    dialled::Dialled,
-    handshake::{Purpose, protocol},
-    links::SHUTDOWN,
+    life::links::SHUTDOWN,
+    link::{
+        handshake::{Purpose, protocol},
+        session::random,
+        wire::{self, Message},
+    },
     neighbour::Neighbour,
-    reservations::{Reservations, relay_of},
+    relay::reservations::{Reservations, relay_of},
     runtime,
-    security::Ciphers,
-    session::random,
-    swarm::{Behaviour, BehaviourEvent, is_quic, listen, swarm},
+    transport::{
+        dial::{dial_trouble, root},
+        dialled::Dialled,
+        security::Ciphers,
+        swarm::{Behaviour, BehaviourEvent, is_quic, listen, swarm},
+    },
     upnp::Forwarding,
-    wire::{self, Message},
 };
 use crate::{config::ConfigError, drive::RunError, units::NodeId};
 

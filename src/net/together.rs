@@ -14,15 +14,17 @@ use std::{
 use libp2p::{Multiaddr, identity::Keypair};
 
 use super::{
-    dial::{Reachable::Directly, dials},
-    hello::RunCard,
     host::{Host, HostConfig},
-    limits::{Deadlines, Limits},
-    links::{HostLinks, OwnRuntime},
+    life::{
+        limits::{Deadlines, Limits},
+        links::{HostLinks, OwnRuntime},
+        observer::NodeObserver,
+        worker::{Start, Stopped, Worker},
+    },
+    link::hello::RunCard,
     neighbour::Neighbour,
-    observer::NodeObserver,
     runtime_for,
-    worker::{Start, Stopped, Worker},
+    transport::dial::{Reachable::Directly, dials},
 };
 use crate::{
     drive::{Elapsed, Ended, Lent, Membership, NodeSpec, Observer, RunError, Waiting},

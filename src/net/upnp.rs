@@ -24,7 +24,7 @@ use libp2p::{Multiaddr, multiaddr::Protocol};
 use litemap::LiteMap;
 use tokio::sync::watch;
 
-use super::{reach::Endpoint, session::random};
+use super::{link::session::random, transport::reach::Endpoint};
 use crate::config::ConfigError;
 
 /// How long the router keeps a port if this node does not ask again. A node that is killed leaves

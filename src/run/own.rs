@@ -6,11 +6,14 @@ use std::{
 };
 
 use super::{
-    Design, design,
-    merged::Merged,
-    opening::{Opening, Sums},
-    record::{Closing, MEASURE_NAME, MOST_MEASURES, MOST_ROWS},
-    row_constants::setup,
+    Design,
+    results::record::{Closing, MEASURE_NAME, MOST_MEASURES, MOST_ROWS},
+    shards::{
+        merged::Merged,
+        opening::{Opening, Sums},
+        row_constants::setup,
+    },
+    topology,
 };
 use crate::{
     config::ConfigError,
@@ -65,7 +68,7 @@ pub fn specs(
     objectives: Vec<Box<dyn Objective>>,
 ) -> Result<Vec<NodeSpec>, ConfigError> {
     let run = &experiment.run;
-    let topology = Arc::new(design::topology(&experiment.topology, &experiment.folder, run.seed)?);
+    let topology = Arc::new(topology(&experiment.topology, &experiment.folder, run.seed)?);
     let nodes = topology.nodes();
     if objectives.len() != nodes {
         let problem = format!("the topology has {nodes} nodes: one objective for each is needed");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Design, Evaluate, Gradients, Outlook, OwnLearner, design, needs};
+use super::{Design, Evaluate, Gradients, Outlook, OwnLearner, design::needs, topology};
 use crate::{
     config::ConfigError,
     drive::{Learner as _, NodeSpec},
@@ -83,7 +83,7 @@ pub fn outlook_of_own(
 /// # Errors
 /// If a value is out of range or a combination cannot work.
 pub fn check_own(experiment: &Experiment) -> Result<(), ConfigError> {
-    let topology = design::topology(&experiment.topology, &experiment.folder, experiment.run.seed)
+    let topology = topology(&experiment.topology, &experiment.folder, experiment.run.seed)
         .map_err(|error| experiment.blame(error))?;
     let topology = Arc::new(topology);
     let check = |side: usize| {
@@ -115,7 +115,7 @@ fn resolve(
             return Err(ConfigError::at(format!("network.{key}"), problem));
         }
     }
-    let topology = design::topology(&experiment.topology, &experiment.folder, run.seed)
+    let topology = topology(&experiment.topology, &experiment.folder, run.seed)
         .map_err(|error| experiment.blame(error))?;
     let topology = Arc::new(topology);
     let design = Design::of_tensors(experiment.clone(), topology, tensors, initial)

@@ -7,12 +7,16 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Agreed, DataRecord, Needs, RowConstants,
-    design::{Design, weighting_of_files},
+    design::{
+        resolved::{Design, weighting_of_files},
+        warm_start,
+    },
     node_file::NodeFile,
-    record::Score,
-    rows::{options, target_names},
-    shard::{ShardLearner, Shared, class_counts, evaluate},
-    warm_start,
+    results::record::Score,
+    shards::{
+        rows::{options, target_names},
+        shard::{ShardLearner, Shared, class_counts, evaluate},
+    },
     whole::gradients_take,
 };
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Whole, metrics::Metric};
+use super::{Whole, directory::metrics::Metric};
 use crate::{
     drive::{Elapsed, Observer},
     gossip::{RoundDone, Traffic},

@@ -4,12 +4,16 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Agreed, DataRecord, RowConstants,
-    design::{self, Design},
-    division::{Division, Origin, TestRows, check_order, name_by_sources},
-    record::Score,
-    rows,
-    shard::{ShardLearner, Shared, class_counts, evaluate},
-    warm_start,
+    design::{
+        resolved::{self, Design},
+        warm_start,
+    },
+    results::record::Score,
+    shards::{
+        division::{Division, Origin, TestRows, check_order, name_by_sources},
+        rows,
+        shard::{ShardLearner, Shared, class_counts, evaluate},
+    },
 };
 use crate::{
     config::ConfigError,
@@ -72,7 +76,7 @@ impl Whole {
 
     fn checked(mut experiment: Experiment) -> Result<Whole, ConfigError> {
         let seed = experiment.run.seed;
-        let mut topology = design::topology(&experiment.topology, &experiment.folder, seed)?;
+        let mut topology = resolved::topology(&experiment.topology, &experiment.folder, seed)?;
         check_order(&experiment.data, &topology)?;
         if let Some(sources) = &experiment.data.sources {
             topology = name_by_sources(topology, sources);
@@ -81,7 +85,7 @@ impl Whole {
         let Division { shards, tests, classes, inputs, outputs, origin, remarks } =
             Division::read(&mut experiment, topology.nodes())?;
         if experiment.data.sources.is_some() || experiment.data.sizes.is_some() {
-            let weighting = design::weighting_of_files(&experiment);
+            let weighting = resolved::weighting_of_files(&experiment);
             experiment.data.weighting.get_or_insert(weighting);
         }
         warm_start::check(&experiment, shards[0].raw())?;
@@ -98,8 +102,8 @@ impl Whole {
         let model = design.table_model()?;
         let conditions = measured_conditions(&mut design, &model, &shards[0])?;
         Ok(Whole {
-            absences: super::history::absences(&design)?,
-            lies: super::lies::of(&design)?,
+            absences: super::results::history::absences(&design)?,
+            lies: super::design::lies::of(&design)?,
             conditions,
             design: Arc::new(design),
             model,
@@ -241,7 +245,7 @@ pub(super) fn gradients_take(
     const TRIES: u64 = 15;
     let rows = Arc::clone(shard.raw());
     let count = rows.rows();
-    super::needs::one_copy(design.parameters())?;
+    super::design::needs::one_copy(design.parameters())?;
     let mut objective = model.objective(rows)?;
     let mut optimizer = Optimizer::new(
         design.optimizer.clone(),

@@ -8,12 +8,12 @@ use std::{
 /// Warnings whose text is made elsewhere in their file: words of it, as they are in the code.
 const MADE: [(&str, &str, &[&str]); 7] = [
     (
-        "run/row_constants.rs",
+        "run/shards/row_constants.rs",
         "{warning}",
         &["the values of {} are around {}, at the other nodes around {}", "numbers have 24 binary"],
     ),
     (
-        "net/driver.rs",
+        "net/life/rounds/driver.rs",
         "{text}",
         &[
             "waits for {links}",
@@ -22,9 +22,13 @@ const MADE: [(&str, &str, &[&str]); 7] = [
             "node {name} holds the run up: it works all the time",
         ],
     ),
-    ("net/connection.rs", "{text}", &["two programs run with the key of node {name}"]),
-    ("net/start.rs", "{text}", &["is linked, the run has not begun: "]),
-    ("net/assemble.rs", "{text}", &[" nodes are here, at least ", "the run goes on with "]),
+    ("net/link/connection.rs", "{text}", &["two programs run with the key of node {name}"]),
+    ("net/life/agreement/start.rs", "{text}", &["is linked, the run has not begun: "]),
+    (
+        "net/life/agreement/assemble.rs",
+        "{text}",
+        &[" nodes are here, at least ", "the run goes on with "],
+    ),
     ("net/alone.rs", "{reason}; this node refuses node {} for {seconds} s", &["refuses node "]),
     ("run/checkpoint/mod.rs", "{error}; an earlier one is used", &["an earlier one is used"]),
 ];
@@ -32,9 +36,9 @@ const MADE: [(&str, &str, &[&str]); 7] = [
 /// Warnings that are an error of a file, of a program, of the system or of the run, which explains
 /// itself.
 const ERRORS: [(&str, &str); 4] = [
-    ("net/event.rs", "{difference}"),
-    ("net/saver.rs", "{error}"),
-    ("net/worker.rs", "{text}"),
+    ("net/life/event.rs", "{difference}"),
+    ("net/life/agreement/saver.rs", "{error}"),
+    ("net/life/worker.rs", "{text}"),
     ("node/builder.rs", "{line}"),
 ];
 

@@ -1,6 +1,6 @@
 //! `gradvine rules` and `gradvine compressors`: the registries as tables.
 
-use super::run_args::between;
+use crate::runs::run_args::between;
 use gradvine_plan::{CompressorList, Prices, RuleList};
 use gradvine_reference::{self as reference, File};
 use gradvine_terminal::{Exit, print, print_either};

@@ -4,7 +4,7 @@ use clap::CommandFactory;
 
 use gradvine_terminal::{Exit, print};
 
-use super::Cli;
+use crate::Cli;
 
 /// The arguments of `gradvine completions`
 #[derive(clap::Args, Debug)]

@@ -3,27 +3,13 @@
 #![forbid(unsafe_code)]
 
 mod catalogue;
-mod compare;
 mod completions;
 mod data;
-mod doctor;
-mod evaluate;
-mod export;
-mod identity;
-mod lab;
-mod leave;
-mod members;
-mod node;
-mod outcome;
-mod plan;
-mod predict;
-mod relay;
+mod models;
+mod nodes;
 mod report;
-mod run_args;
-mod simulate;
-mod study;
+mod runs;
 mod topology;
-mod train;
 
 use std::{ffi::OsString, sync::OnceLock};
 
@@ -31,6 +17,12 @@ use clap::{Parser, Subcommand};
 use gradvine::inputs;
 use gradvine_reference::{File, others_plain};
 use gradvine_terminal::{exit_code, log_to_stderr, refuse};
+
+use self::{
+    models::{evaluate, export, predict},
+    nodes::{doctor, identity, leave, members, node, relay},
+    runs::{compare, lab, plan, simulate, study, train},
+};
 
 pub use gradvine_processes::Program;
 

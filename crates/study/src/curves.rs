@@ -3,10 +3,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{
+use crate::{
     figure::{Figure, Spread},
-    outcome::Outcome,
-    trace::{Status, Trace},
+    runs::{
+        outcome::Outcome,
+        trace::{Status, Trace},
+    },
 };
 use gradvine_report::chart::{Axis, Chart, Dot, Line, Spacing, Unit};
 

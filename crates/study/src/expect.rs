@@ -16,11 +16,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{
+use crate::{
     figure::{Figure, Target, rounded},
     interval::Interval,
-    outcome::Outcome,
-    trace::Status,
+    runs::{outcome::Outcome, trace::Status},
 };
 use gradvine::config::ConfigError;
 
@@ -386,12 +385,10 @@ pub fn judge(
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::{
-            case::{Base, Case},
-            trace::{Point, Trace},
-        },
-        *,
+    use super::*;
+    use crate::runs::{
+        case::{Base, Case},
+        trace::{Point, Trace},
     };
 
     fn run(loss: f64, status: Status) -> Trace {

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{
+use crate::{
     interval::Interval,
-    trace::{Point, Status, Trace},
+    runs::trace::{Point, Status, Trace},
 };
 use gradvine::units::Bytes;
 

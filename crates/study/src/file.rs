@@ -8,12 +8,14 @@ use std::{
 use indexmap::IndexMap;
 use serde::Deserialize;
 
-use super::{
-    case::{Base, Case, check_constants, picks},
+use crate::{
     curves::Curve,
     expect::Expectation,
     figure::{Figure, Target},
-    grid::Grid,
+    runs::{
+        case::{Base, Case, check_constants, picks},
+        grid::Grid,
+    },
 };
 use gradvine::config::{self, ConfigError};
 

@@ -26,40 +26,34 @@
 //! the virtual network of [`gradvine::sim`].
 #![forbid(unsafe_code)]
 
-mod bench;
 mod campaign;
-mod case;
 mod compare;
 mod curves;
 mod expect;
 mod figure;
 mod file;
 pub mod folder;
-mod grid;
 mod interval;
-mod kept;
-mod optimum;
-mod outcome;
 mod pages;
-mod running;
+mod runs;
 mod table;
-mod trace;
-mod tune;
 
-pub use bench::{Bench, jobs};
 pub use campaign::{Campaign, Following, Loaded};
-pub use case::{Base, Case, Pick, picks};
 pub use compare::{Combinations, Comparison, Row, refusal};
 pub use curves::{Curve, chart};
 pub use expect::{Check, Expectation, Verdict, judge};
 pub use figure::{Figure, Spread, Target, rounded};
 pub use file::{Against, LEAST_SEEDS, LEAST_TUNING_SEEDS, Needs, Picture, Study, TUNING};
-pub use grid::Grid;
 pub use interval::{Interval, student};
-pub use kept::Kept;
-pub use optimum::Optima;
-pub use outcome::Outcome;
 pub use pages::{index, page};
+pub use runs::{
+    bench::{Bench, jobs},
+    case::{Base, Case, Pick, picks},
+    grid::Grid,
+    kept::Kept,
+    optimum::Optima,
+    outcome::Outcome,
+    trace::{Point, Status, Trace},
+    tune::{Tried, Tuned},
+};
 pub use table::Table;
-pub use trace::{Point, Status, Trace};
-pub use tune::{Tried, Tuned};

@@ -3,14 +3,12 @@
 
 use std::fmt::Write as _;
 
-use super::{
+use crate::{
     expect::{Check, Verdict},
     figure::{Figure, Target, rounded},
     file::{Against, Study},
     interval::Interval,
-    outcome::Outcome,
-    trace::Status,
-    tune::Tuned,
+    runs::{outcome::Outcome, trace::Status, tune::Tuned},
 };
 
 /// A study's page. `pictures`: the files of its pictures, as the page links them; `again`: the

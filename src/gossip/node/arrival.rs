@@ -1,9 +1,12 @@
 //! Frames and calls that arrive: the checks before any state changes.
 
-use super::{Node, Stage, Trees, rule};
+use super::{
+    Node, Stage, Trees,
+    calls::{self, Turn},
+    rule,
+};
 use crate::{
     gossip::{
-        calls::{self, Turn},
         event::{Effect, Failure},
         frame::Sealed,
         plan::{self, At, Meeting, Plan},

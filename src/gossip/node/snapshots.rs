@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Initial, Node, NodeConfig, RULE, Stage, rule};
+use super::{Initial, Node, NodeConfig, RULE, Stage, growth::Growth, rule};
 use crate::{
     gossip::{
         event::OwnModel,
-        growth::Growth,
         program::Program,
         snapshot::{Rejoin, Snapshot},
         traffic::Traffic,

@@ -12,9 +12,11 @@ use crate::{
     gossip::Cause,
     net::{
         Event,
-        session::{Meeting, Outbox, meet},
-        status::{Beat, Saves},
-        wire::{Message, Reason, StartMessage},
+        life::rounds::status::{Beat, Saves},
+        link::{
+            session::{Meeting, Outbox, meet},
+            wire::{Message, Reason, StartMessage},
+        },
     },
     units::NodeId,
 };

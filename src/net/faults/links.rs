@@ -18,14 +18,18 @@ use crate::{
     gossip::Cause,
     net::{
         Event,
-        attempts::Part,
         host::{MOST_ABSENT, PARTING},
-        limits::Deadlines,
-        link::SLOTS,
-        links::Links,
-        session::{Inbox, Outbox, RETURNED},
-        status::{Saves, Status},
-        wire::{Message, Reason, StartMessage},
+        life::{
+            attempts::Part,
+            limits::Deadlines,
+            links::Links,
+            rounds::status::{Saves, Status},
+        },
+        link::{
+            session::{Inbox, Outbox, RETURNED},
+            task::SLOTS,
+            wire::{Message, Reason, StartMessage},
+        },
     },
     units::NodeId,
 };

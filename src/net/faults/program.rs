@@ -35,10 +35,12 @@ use crate::{
     },
     net::{
         Event, Neighbour, PeerId, RunCard,
-        attempts::{Network, Part, run_attempts},
-        clock::virtual_time,
-        links::Links,
-        wire::ASSEMBLY,
+        life::{
+            attempts::{Network, Part, run_attempts},
+            clock::virtual_time,
+            links::Links,
+        },
+        link::wire::ASSEMBLY,
     },
     run::{
         Checkpoints, Whole,

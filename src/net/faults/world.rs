@@ -25,7 +25,10 @@ use crate::{
     drive::{Membership, describe_panic},
     experiment::Experiment,
     mixing::Topology,
-    net::{self, assembly::check::check_adopted, clock::virtual_time},
+    net::{
+        self,
+        life::{agreement::assembly::check::check_adopted, clock::virtual_time},
+    },
     rng::{Purpose, Sequence, Stream},
 };
 

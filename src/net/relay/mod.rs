@@ -8,6 +8,7 @@
 mod bounds;
 mod file;
 mod limited;
+pub(crate) mod reservations;
 
 use std::{
     fmt,
@@ -25,23 +26,22 @@ use litemap::LiteMap;
 
 pub use file::RelayFile;
 
-use self::{
-    bounds::Bounds,
-    limited::{Limited, Limits},
-};
 use super::{
-    dial::{address, peer_of},
-    dialled::Dialled,
-    gate::Gate,
-    guard::guarded,
-    identity,
-    refusals::Refusals,
-    runtime,
-    security::{Ciphers, Encryption},
-    swarm::{IDLE, listen},
-    transport,
+    identity, runtime,
+    transport::{
+        connections,
+        dial::{address, peer_of},
+        dialled::Dialled,
+        gate::Gate,
+        guard::guarded,
+        refusals::Refusals,
+        security::{Ciphers, Encryption},
+        swarm::{IDLE, listen},
+    },
 };
 use crate::{config::ConfigError, mixing::Topology, run::Security, units::NodeId};
+use bounds::Bounds;
+use limited::{Limited, Limits};
 
 /// How long a place stays reserved without being renewed; nodes renew theirs in time.
 const RESERVATION: Duration = Duration::from_secs(3600);
@@ -190,7 +190,7 @@ impl Relay {
         let limits = Limits::new(file.link_mbps * MEGABIT, file.total_mbps * MEGABIT);
         let limit = move |connection| StreamMuxerBox::new(Limited::new(connection, limits.clone()));
         let gate = Gate::new(names.len());
-        let transport = transport::direct(&key, encryption, STREAMS, &gate);
+        let transport = connections::direct(&key, encryption, STREAMS, &gate);
         let transport = Transport::map(transport, move |(peer, all), _| (peer, limit(all))).boxed();
         let own = key.public().to_peer_id();
         // A relay dials nobody.

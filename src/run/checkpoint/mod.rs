@@ -23,15 +23,16 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use self::file::Unusable;
-pub use self::{file::Checkpoint, owner::Owner};
+use super::{Design, directory::folder::CHECKPOINTS};
 use crate::{
     config::{ConfigError, differences},
     data::{Disk, FileSystem, ReadOnly, replace_file},
     digest,
     drive::{Change, Membership},
     gossip::plan,
-    run::{Design, directory::CHECKPOINTS},
 };
+
+pub use self::{file::Checkpoint, owner::Owner};
 
 const RUN: &str = "run.json";
 const BEGUN: &str = "begun";

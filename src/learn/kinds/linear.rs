@@ -1,0 +1,77 @@
+//! Models of one dense layer: they differ in their loss, and in what they predict from its outputs.
+
+use ndarray::{ArrayView2, ArrayViewMut2};
+
+use super::affine::{Affine, buffer};
+use crate::{
+    learn::{Gradient, Learner, Shape, Sums, Targets, Tensor},
+    rng::Stream,
+};
+
+/// `weight` and `bias`: there is only one layer, so the names have no number.
+pub(crate) fn tensors(shape: &Shape) -> Vec<Tensor> {
+    let mut tensors = vec![Tensor::new("weight", &[shape.inputs, shape.outputs])];
+    if shape.bias {
+        tensors.push(Tensor::new("bias", &[shape.outputs]));
+    }
+    tensors
+}
+
+/// Normal weights of variance 2 / (inputs + outputs), zero bias.
+pub(crate) fn initial(shape: &Shape, stream: Stream, x: &mut [f32]) {
+    layer(shape).initial(2.0 / (shape.inputs + shape.outputs) as f64, stream, x);
+}
+
+fn layer(shape: &Shape) -> Affine {
+    Affine { inputs: shape.inputs, outputs: shape.outputs, bias: shape.bias, offset: 0 }
+}
+
+/// The sum of the losses of a block's outputs; with a weight, the outputs become weight times its
+/// gradient.
+pub(crate) type Loss = fn(&mut ArrayViewMut2<'_, f32>, Targets<'_>, Option<f32>) -> Sums;
+
+/// Turns outputs into predictions.
+pub(crate) type Predict = fn(&mut ArrayViewMut2<'_, f32>);
+
+/// The learner of such a model.
+pub(crate) struct Linear {
+    layer: Affine,
+    outputs: Vec<f32>,
+    loss: Loss,
+    predict: Predict,
+}
+
+impl Linear {
+    pub(crate) fn learner(shape: &Shape, loss: Loss, predict: Predict) -> Box<dyn Learner> {
+        Box::new(Linear { layer: layer(shape), outputs: Vec::new(), loss, predict })
+    }
+}
+
+impl Learner for Linear {
+    fn block(
+        &mut self,
+        x: &[f32],
+        features: ArrayView2<'_, f32>,
+        targets: Targets<'_>,
+        gradient: Option<Gradient<'_>>,
+    ) -> Sums {
+        let mut outputs = buffer(&mut self.outputs, features.nrows(), self.layer.outputs);
+        self.layer.forward(x, &features, &mut outputs);
+        let weight = gradient.as_ref().map(|gradient| gradient.weight);
+        let sums = (self.loss)(&mut outputs, targets, weight);
+        if let Some(mut gradient) = gradient {
+            self.layer.backward(&features, &outputs.view(), &mut gradient);
+        }
+        sums
+    }
+
+    fn predict(
+        &mut self,
+        x: &[f32],
+        features: ArrayView2<'_, f32>,
+        mut out: ArrayViewMut2<'_, f32>,
+    ) {
+        self.layer.forward(x, &features, &mut out);
+        (self.predict)(&mut out);
+    }
+}

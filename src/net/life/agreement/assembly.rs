@@ -1,0 +1,402 @@
+//! Decides who goes on without nodes that are absent for too long, and with nodes that are back.
+//!
+//! All nodes that are here send their neighbours what they know: for each node a [`View`], its
+//! links and the neighbours that are late. The node with the lowest number in a part of the network
+//! proposes a [`Membership`] once
+//!
+//! * the part holds a quorum, more than half of all nodes;
+//! * every link that is missing in it, or leads out of it, is late at one of its ends;
+//! * the part has been the same for a moment, unless it is the whole network.
+//!
+//! A node that adopts a proposal records it before it says so, and never adopts an older one. The
+//! members begin only when all of them are linked in this membership. Two quorums have a node in
+//! common, so at most one membership can go on: the other one lacks that node.
+//!
+//! A link may also break when the results are written. If all members in a part with a quorum have
+//! them, the run is over: its nodes adopt no membership, and end once a quorum of them knows.
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use litemap::LiteMap;
+use serde::{Deserialize, Serialize};
+
+use crate::{drive::Membership, mixing::Topology, units::NodeId};
+
+/// How long a part of the network must have been the same.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// The numbers of views that a node gives out in one choice of members, and how many of them
+/// another node may have missed. A false number must not be one that no later one exceeds.
+const MOST_VIEWS: u64 = 1 << 40;
+const MOST_MISSED: u64 = 1 << 20;
+
+/// How many changes of the members a node may have missed.
+const MOST_CHANGES_MISSED: u64 = 1 << 16;
+
+/// What a node says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct View {
+    /// A later view of the same node has a higher number.
+    pub number: u64,
+    /// The neighbours with which it is linked, ascending.
+    pub linked: Vec<NodeId>,
+    /// The neighbours that are not linked and are no longer awaited, ascending.
+    pub late: Vec<NodeId>,
+    /// The membership that it has adopted last.
+    pub adopted: u64,
+    /// Whether it has agreed on that membership since it began to choose: it goes on with it.
+    pub agreed: bool,
+    /// Whether it has been part of the run before.
+    pub begun: bool,
+    /// Identifies its results, if it has written them.
+    pub results: Option<u64>,
+    /// Whether it takes the run for over: then it adopts no membership.
+    pub over: bool,
+}
+
+/// What nodes tell their neighbours.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct News {
+    /// The newest view of each node.
+    pub views: Vec<(NodeId, View)>,
+    /// The newest proposal.
+    pub proposal: Option<Membership>,
+}
+
+impl News {
+    /// Whether nodes of this topology can say so.
+    pub fn is_valid(&self, topology: &Topology) -> bool {
+        let nodes = topology.nodes();
+        let exists = |node: &NodeId| node.index() < nodes;
+        let ascending = |all: &[NodeId]| all.iter().all(exists) && all.is_sorted_by(|a, b| a < b);
+        let linked = |(a, b): &(NodeId, NodeId)| a < b && topology.link(*a, *b).is_some();
+        let view = |(node, view): &(NodeId, View)| {
+            exists(node)
+                && view.number < MOST_VIEWS
+                && view.linked.len() <= topology.neighbours(*node).len()
+                && ascending(&view.linked)
+                && view.late.len() <= topology.neighbours(*node).len()
+                && ascending(&view.late)
+        };
+        let proposal = |proposal: &Membership| {
+            ascending(&proposal.members)
+                && proposal.has_own_id(nodes)
+                && proposal.cut.iter().all(|(a, b)| exists(a) && exists(b))
+                && proposal.cut.iter().all(linked)
+        };
+        self.views.len() <= nodes
+            && self.views.iter().all(view)
+            && self.proposal.as_ref().is_none_or(proposal)
+    }
+}
+
+/// The state of the decision at one node.
+#[derive(Clone, Debug)]
+pub(crate) struct Assembly {
+    me: NodeId,
+    topology: Arc<Topology>,
+    /// The least number of members, before the run has begun and after that.
+    quorums: [usize; 2],
+    own: View,
+    views: LiteMap<NodeId, View>,
+    /// The membership that this node has adopted last.
+    adopted: Membership,
+    proposal: Option<Membership>,
+    /// This node's part of the network, and since when it has been the same.
+    part: (BTreeSet<NodeId>, Option<Instant>),
+}
+
+/// What a node does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Wait, for these nodes.
+    Wait(Vec<NodeId>),
+    /// Record this membership, then [`Assembly::adopt`] it.
+    Adopt(Membership),
+    /// Go on with the adopted membership soon: not all neighbours know yet that this node does.
+    Confirm,
+    /// Go on with the adopted membership: the neighbours know of it.
+    Leave,
+    /// End: a quorum has the results of the run, and none of these nodes goes on.
+    End,
+}
+
+impl Assembly {
+    /// The state at a node that has adopted this membership; `begun` says whether it has been part
+    /// of the run.
+    pub fn new(
+        topology: Arc<Topology>,
+        me: NodeId,
+        quorums: [usize; 2],
+        adopted: Membership,
+        begun: bool,
+    ) -> Assembly {
+        let own = View { adopted: adopted.id, begun, ..View::default() };
+        let views = LiteMap::from_iter([(me, own.clone())]);
+        Assembly {
+            me,
+            topology,
+            quorums,
+            own,
+            views,
+            adopted,
+            proposal: None,
+            part: (BTreeSet::new(), None),
+        }
+    }
+
+    /// The same for a node that may have results, which this number identifies.
+    #[must_use]
+    pub fn with_results(mut self, results: Option<u64>) -> Assembly {
+        self.own.results = results;
+        self.views.insert(self.me, self.own.clone());
+        self
+    }
+
+    /// Sets the neighbours with which this node is linked, and those that are late.
+    pub fn observe(&mut self, linked: &BTreeSet<NodeId>, late: &BTreeSet<NodeId>) {
+        let linked: Vec<NodeId> = linked.iter().copied().collect();
+        let late: Vec<NodeId> = late.iter().copied().filter(|n| !linked.contains(n)).collect();
+        if (&linked, &late) != (&self.own.linked, &self.own.late) {
+            (self.own.linked, self.own.late) = (linked, late);
+            self.renew();
+        }
+    }
+
+    /// Publishes this node's view under a higher number.
+    fn renew(&mut self) {
+        self.own.number += 1;
+        self.views.insert(self.me, self.own.clone());
+    }
+
+    /// Takes what a neighbour knows, which must be [valid](News::is_valid). What is far beyond what
+    /// this node knows is left out: nothing later could replace it.
+    pub fn receive(&mut self, news: News) {
+        let most = (self.adopted.id >> 32) + MOST_CHANGES_MISSED;
+        let is_near = |id: u64| id >> 32 <= most;
+        for (node, view) in news.views {
+            let known = self.views.get(&node).map(|known| known.number);
+            if !is_near(view.adopted)
+                || known.is_some_and(|known| view.number > known + MOST_MISSED)
+            {
+                continue;
+            }
+            if node == self.me {
+                // Of this node's program before it was started again.
+                if view.number >= self.own.number && view != self.own {
+                    self.own.number = view.number;
+                    self.renew();
+                }
+            } else if known.is_none_or(|known| view.number > known) {
+                self.views.insert(node, view);
+            }
+        }
+        let known = self.proposal.take();
+        let is_newer = |new: &Membership| {
+            is_near(new.id) && known.as_ref().is_none_or(|known| new.id > known.id)
+        };
+        self.proposal = news.proposal.filter(is_newer).or(known);
+    }
+
+    /// What this node knows.
+    pub fn news(&self) -> News {
+        let views = self.views.iter().map(|(node, view)| (*node, view.clone())).collect();
+        News { views, proposal: self.proposal.clone() }
+    }
+
+    /// Whether the run has begun, as far as this node knows.
+    pub fn has_begun(&self) -> bool {
+        self.views.values().any(|view| view.begun)
+    }
+
+    /// The least number of members. A node that has lost its files learns from the others whether
+    /// the run has begun.
+    pub fn quorum(&self) -> usize {
+        self.quorums[usize::from(self.has_begun())]
+    }
+
+    /// Whether both ends of a link say that it is up.
+    fn is_up(&self, a: NodeId, b: NodeId) -> bool {
+        let says = |a, b| self.views.get(&a).is_some_and(|view| view.linked.contains(&b));
+        says(a, b) && says(b, a)
+    }
+
+    fn is_late(&self, a: NodeId, b: NodeId) -> bool {
+        self.views.get(&a).is_some_and(|view| view.late.contains(&b))
+    }
+
+    /// The nodes that this node can reach.
+    pub fn part(&self) -> BTreeSet<NodeId> {
+        let mut part = BTreeSet::from([self.me]);
+        let mut open = vec![self.me];
+        while let Some(node) = open.pop() {
+            for &peer in self.topology.neighbours(node) {
+                if self.is_up(node, peer) && part.insert(peer) {
+                    open.push(peer);
+                }
+            }
+        }
+        part
+    }
+
+    /// Decides what to do at this time.
+    pub fn step(&mut self, now: Instant) -> Step {
+        let part = self.part();
+        if self.part.0 != part {
+            self.part = (part.clone(), Some(now));
+        }
+        let quorum = self.quorum();
+        if self.is_over(&part) {
+            let ends = |node: &&NodeId| self.views.get(node).is_some_and(|view| view.over);
+            return match part.iter().filter(ends).count() >= quorum {
+                true => Step::End,
+                false => Step::Wait(self.missing(&part)),
+            };
+        }
+        let of_mine = |proposal: &&Membership| {
+            // A node that returns may send an old proposal. The adopted membership counts again
+            // only if exactly its members are here.
+            let again = **proposal == self.adopted
+                && (self.own.agreed || part.iter().eq(&proposal.members));
+            let is_newest = |member: &NodeId| {
+                self.views.get(member).is_none_or(|view| view.adopted <= proposal.id)
+            };
+            proposal.members.contains(&self.me)
+                && proposal.members.len() >= quorum
+                && proposal.members.iter().all(is_newest)
+                && (proposal.id > self.adopted.id || again)
+        };
+        if let Some(proposal) = self.proposal.as_ref().filter(of_mine) {
+            if *proposal != self.adopted {
+                return Step::Adopt(proposal.clone());
+            }
+            self.agree();
+            let Membership { id, members, .. } = &self.adopted;
+            let agrees = |view: &View| view.adopted == *id && view.agreed;
+            let knows =
+                |peer: &NodeId| self.views.get(peer).is_some_and(agrees) || !members.contains(peer);
+            return match self.own.linked.iter().all(knows) {
+                true => Step::Leave,
+                false => Step::Confirm,
+            };
+        }
+        if part.first() != Some(&self.me) {
+            return Step::Wait(self.missing(&part));
+        }
+        match self.propose(&part, now) {
+            Ok(proposal) => {
+                self.proposal = Some(proposal.clone());
+                match proposal == self.adopted {
+                    true => {
+                        self.agree();
+                        Step::Confirm
+                    }
+                    false => Step::Adopt(proposal),
+                }
+            }
+            Err(missing) => Step::Wait(missing),
+        }
+    }
+
+    /// Whether the run is over: the members in a part with a quorum have its results. A node that
+    /// has found this adopts no membership, so no quorum can go on without those results.
+    fn is_over(&mut self, part: &BTreeSet<NodeId>) -> bool {
+        let (own, members) = (&self.own, &self.adopted.members);
+        let mut views = part.iter().filter_map(|node| Some((node, self.views.get(node)?)));
+        let over = match own.results {
+            Some(_) => {
+                let has = |(node, view): (&NodeId, &View)| {
+                    view.results == own.results || !members.contains(node)
+                };
+                part.len() >= self.quorum() && views.all(has) && self.links_down(part).1.is_empty()
+            }
+            // It was no member at the end.
+            None => views.any(|(_, view)| view.over && view.adopted > own.adopted),
+        };
+        if over && !self.own.over {
+            self.own.over = true;
+            self.renew();
+        }
+        self.own.over
+    }
+
+    /// Agrees on the adopted membership.
+    fn agree(&mut self) {
+        if !self.own.agreed {
+            self.own.agreed = true;
+            self.renew();
+        }
+    }
+
+    /// The nodes outside a part of the network.
+    fn missing(&self, part: &BTreeSet<NodeId>) -> Vec<NodeId> {
+        (0..self.topology.nodes()).map(NodeId::from).filter(|node| !part.contains(node)).collect()
+    }
+
+    /// The links in this part of the network that are down, and the nodes that are still awaited,
+    /// in it or outside of it.
+    fn links_down(&self, part: &BTreeSet<NodeId>) -> (Vec<(NodeId, NodeId)>, BTreeSet<NodeId>) {
+        let (mut cut, mut awaited) = (Vec::new(), BTreeSet::new());
+        for (a, b) in self.topology.edges() {
+            let inside = (part.contains(&a), part.contains(&b));
+            if inside == (false, false) || self.is_up(a, b) {
+                continue;
+            }
+            if !self.is_late(a, b) && !self.is_late(b, a) {
+                awaited.extend([a, b].iter().filter(|node| !part.contains(node)));
+                // A link inside the part may still come up.
+                if inside == (true, true) {
+                    awaited.insert(b);
+                }
+            } else if inside == (true, true) {
+                cut.push((a, b));
+            }
+        }
+        (cut, awaited)
+    }
+
+    /// A proposal for this part of the network.
+    ///
+    /// # Errors
+    /// The nodes that are awaited.
+    fn propose(&self, part: &BTreeSet<NodeId>, now: Instant) -> Result<Membership, Vec<NodeId>> {
+        let whole = part.len() == self.topology.nodes();
+        if part.len() < self.quorum() {
+            return Err(self.missing(part));
+        }
+        let (cut, awaited) = self.links_down(part);
+        let settled = self.part.1.is_some_and(|since| now >= since + SETTLED);
+        if !awaited.is_empty() || !(settled || (whole && cut.is_empty())) {
+            return Err(awaited.into_iter().collect());
+        }
+        let members: Vec<NodeId> = part.iter().copied().collect();
+        let same = |node: &NodeId| self.views[node].adopted == self.adopted.id;
+        if members.iter().all(same)
+            && (&members, &cut) == (&self.adopted.members, &self.adopted.cut)
+        {
+            return Ok(self.adopted.clone());
+        }
+        let known = part.iter().map(|node| self.views[node].adopted);
+        let known = known.chain(self.proposal.iter().map(|proposal| proposal.id));
+        Ok(Membership::after(known, members, cut))
+    }
+
+    /// Adopts a membership, which is recorded.
+    pub fn adopt(&mut self, membership: Membership) {
+        self.own.adopted = membership.id;
+        (self.adopted, self.own.agreed) = (membership, true);
+        // The members form other ones.
+        self.own.results = None;
+        self.renew();
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod check;
+
+#[cfg(test)]
+mod tests;

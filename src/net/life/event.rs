@@ -1,0 +1,141 @@
+//! The events that a host sends to the thread of a node's core.
+
+use std::time::Duration;
+
+use litemap::LiteMap;
+
+use crate::{
+    config::ConfigError,
+    drive::RunError,
+    gossip::{Cause, Input},
+    net::link::wire::StartMessage,
+    units::NodeId,
+};
+
+/// How the two ends of a link differ.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Difference {
+    /// In their files: the place, the key and both values.
+    Files(ConfigError),
+    /// In their programs.
+    Programs(String),
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Difference::Files(error) => error.fmt(f),
+            Difference::Programs(text) => f.write_str(text),
+        }
+    }
+}
+
+/// Keeps a difference to a neighbour, and reports it once.
+pub(super) fn note_difference(
+    differences: &mut LiteMap<NodeId, Difference>,
+    peer: NodeId,
+    difference: Difference,
+) {
+    if !differences.contains_key(&peer) {
+        tracing::warn!("{difference}");
+    }
+    differences.insert(peer, difference);
+}
+
+/// Reports a node that differs from all its neighbours: its own files may be the wrong ones, so the
+/// user must compare.
+pub(crate) fn refusal(differences: &LiteMap<NodeId, Difference>) -> RunError {
+    let files = differences.values().find_map(|difference| match difference {
+        Difference::Files(error) => Some(RunError::Setup(error.clone())),
+        Difference::Programs(_) => None,
+    });
+    let texts = || differences.values().map(Difference::to_string).collect::<Vec<_>>().join("; ");
+    files.unwrap_or_else(|| RunError::Network(texts()))
+}
+
+/// An event from the network or from the learner.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A link is up: the hellos agree and the streams are open.
+    Up(NodeId),
+    /// A whole frame, as it was sent; the core checks its checksum.
+    Frame {
+        /// The neighbour that sent it.
+        from: NodeId,
+        /// Header and payload; return the buffer by [`crate::net::Host::recycle`].
+        bytes: Vec<u8>,
+    },
+    /// A piece of a long frame.
+    Piece {
+        /// The neighbour that sent it.
+        from: NodeId,
+        /// The length of the frame.
+        length: usize,
+        /// The next bytes of it; return the buffer by [`crate::net::Host::recycle`].
+        bytes: Vec<u8>,
+    },
+    /// The oldest frame queued on this link was written: its slot is free.
+    Taken(NodeId),
+    /// A connection broke; the link may come back.
+    Lost {
+        /// The neighbour at its other end.
+        peer: NodeId,
+        /// Stage and cause.
+        reason: String,
+    },
+    /// A link that was lost during the run is up again.
+    Back {
+        /// The neighbour at its other end.
+        peer: NodeId,
+        /// How long it was lost.
+        absent: Duration,
+        /// The frames that are sent again.
+        resent: u64,
+    },
+    /// The neighbour's program was started again: its frames are forgotten.
+    Restarted(NodeId),
+    /// A link has ended before the run did.
+    Down {
+        /// The neighbour at its other end.
+        peer: NodeId,
+        /// Stage and cause.
+        reason: String,
+    },
+    /// A neighbour left the run early and gave its reason; its link is down.
+    Left {
+        /// The neighbour.
+        peer: NodeId,
+        /// The first failure of the run.
+        cause: Cause,
+    },
+    /// A neighbour reports how far its part of the network is linked.
+    Start {
+        /// The neighbour.
+        from: NodeId,
+        /// The report.
+        message: StartMessage,
+    },
+    /// The two ends would run different things.
+    Differs {
+        /// The neighbour.
+        peer: NodeId,
+        /// The difference.
+        difference: Difference,
+    },
+    /// A neighbour is there, but takes part in another membership, or in the choice of one; or its
+    /// link is one that this membership does not use.
+    Elsewhere(NodeId),
+    /// A neighbour refuses this program: another one with the same key was started before it.
+    Rival {
+        /// The neighbour.
+        peer: NodeId,
+        /// Where the other one is.
+        text: String,
+    },
+    /// A neighbour has finished and sends nothing more.
+    Goodbye(NodeId),
+    /// A gradient computed on another thread, or a part of it, is ready.
+    Computed(Input),
+}

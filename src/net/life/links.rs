@@ -1,0 +1,110 @@
+//! What the thread of a node's core needs of the links: over libp2p, or simulated with faults.
+
+use std::{
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    time::Duration,
+};
+
+use tokio::runtime::Runtime;
+
+use super::{event::Event, rounds::status::Status};
+use crate::{
+    gossip::Cause,
+    net::{host::Host, link::wire::StartMessage},
+    units::NodeId,
+};
+
+/// How long the tasks of a runtime have to end.
+pub(crate) const SHUTDOWN: Duration = Duration::from_secs(1);
+
+/// The links of one node. Dropping them closes everything.
+pub trait Links: Send {
+    /// Queues a frame. The core sends no more than `SLOTS` of a link at a time, so there is room.
+    fn send(&mut self, to: NodeId, frame: Arc<Vec<u8>>);
+
+    /// Returns a frame's buffer: the link may deliver its next frame.
+    fn recycle(&mut self, from: NodeId, buffer: Vec<u8>);
+
+    /// Sends a start message. A new one replaces an older one that was not sent yet.
+    fn send_start(&self, to: NodeId, message: StartMessage);
+
+    /// The name of a neighbour, also of one that is no member.
+    fn name(&self, node: NodeId) -> &str;
+
+    /// The state of the links.
+    fn status(&self) -> &Arc<Status>;
+
+    /// Waits for the next event, of a link or of the worker itself.
+    ///
+    /// # Errors
+    /// If none came in this time, or the tasks of the links have ended.
+    fn next(&self, within: Duration) -> Result<Event, RecvTimeoutError>;
+
+    /// All nodes have written their results: a lost link is not awaited.
+    fn set_over(&mut self);
+
+    /// Says goodbye once the neighbours have all frames, and closes; with a `reason` the run ends
+    /// early. `stop` is called again and again and returns whether to wait no longer.
+    fn finish(self: Box<Self>, reason: Option<Cause>, stop: &mut dyn FnMut() -> bool);
+}
+
+/// The links of a libp2p host.
+pub struct HostLinks {
+    /// The host.
+    pub host: Host,
+    /// Events of its tasks and of the worker.
+    pub events: Receiver<Event>,
+    /// The runtime on which only this host runs, if it has one.
+    pub runtime: OwnRuntime,
+}
+
+/// A runtime that ends when it is dropped.
+#[derive(Default)]
+pub struct OwnRuntime(pub Option<Runtime>);
+
+impl Drop for OwnRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_timeout(SHUTDOWN);
+        }
+    }
+}
+
+impl Links for HostLinks {
+    fn send(&mut self, to: NodeId, frame: Arc<Vec<u8>>) {
+        self.host.send(to, frame);
+    }
+
+    fn recycle(&mut self, from: NodeId, buffer: Vec<u8>) {
+        self.host.recycle(from, buffer);
+    }
+
+    fn send_start(&self, to: NodeId, message: StartMessage) {
+        self.host.send_start(to, message);
+    }
+
+    fn name(&self, node: NodeId) -> &str {
+        self.host.name(node)
+    }
+
+    fn status(&self) -> &Arc<Status> {
+        self.host.status()
+    }
+
+    fn next(&self, within: Duration) -> Result<Event, RecvTimeoutError> {
+        self.events.recv_timeout(within)
+    }
+
+    fn set_over(&mut self) {
+        self.host.set_over();
+    }
+
+    fn finish(self: Box<Self>, reason: Option<Cause>, stop: &mut dyn FnMut() -> bool) {
+        let HostLinks { host, runtime, .. } = *self;
+        host.finish(reason, stop);
+        drop(runtime);
+    }
+}

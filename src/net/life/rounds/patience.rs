@@ -1,0 +1,211 @@
+//! How long a node waits without progress, and when it waits no longer.
+//!
+//! * Upon an event of the rounds, or bytes that have moved: there is progress.
+//! * A lost link has a deadline of its own, and the patience with the others begins again. A link
+//!   that only breaks and comes back carries nothing, though: after its deadline and the patience
+//!   together it is given up, however often it came back.
+//! * While all links are up, a node that says that it computes is awaited for longer.
+
+use std::time::{Duration, Instant};
+
+use super::status::Alive;
+use crate::net::life::limits::{Limits, WARNING_INTERVAL};
+
+/// What a node has seen of the progress of its run.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    /// The last progress, or the last look at which a link was lost.
+    progress: Instant,
+    /// The last progress.
+    carried: Instant,
+    /// The first look since then at which a link was lost.
+    broke: Option<Instant>,
+    /// When to look next.
+    line: Instant,
+    /// The bytes that had moved at the last look.
+    bytes: u64,
+}
+
+/// What is known at a look.
+pub(crate) struct Seen {
+    pub now: Instant,
+    /// The bytes that have moved in all.
+    pub bytes: u64,
+    /// Whether a link is lost.
+    pub lost: bool,
+    /// Whether this node computes.
+    pub computing: bool,
+    /// The newest sign of work of another node.
+    pub beat: Option<Alive>,
+}
+
+/// What follows from a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing is to be said.
+    Quiet,
+    /// It waits for lost links.
+    Lost,
+    /// It waits for other nodes.
+    Waits,
+    /// It has waited for so long, and waits no longer.
+    Over(Duration),
+}
+
+impl Patience {
+    /// Begins now, when so many bytes have moved.
+    pub fn new(now: Instant, bytes: u64) -> Patience {
+        Patience { progress: now, carried: now, broke: None, line: now + WARNING_INTERVAL, bytes }
+    }
+
+    /// An event of the rounds came.
+    pub fn moved(&mut self, now: Instant) {
+        (self.progress, self.line) = (now, now + WARNING_INTERVAL);
+        self.carries(now);
+    }
+
+    fn carries(&mut self, now: Instant) {
+        (self.carried, self.broke) = (now, None);
+    }
+
+    /// Since when there is no progress.
+    pub fn since(&self) -> Instant {
+        self.progress
+    }
+
+    /// Whether it is time for a look.
+    pub fn is_due(&self, now: Instant) -> bool {
+        now >= self.line
+    }
+
+    /// Looks at what has happened since the last look.
+    pub fn look(&mut self, seen: &Seen, limits: &Limits) -> Verdict {
+        let now = seen.now;
+        self.line = now + WARNING_INTERVAL;
+        if seen.bytes != self.bytes {
+            // A large frame on a slow link is progress.
+            (self.bytes, self.progress) = (seen.bytes, now);
+            self.carries(now);
+        }
+        if seen.computing {
+            self.carries(now);
+        }
+        let work = seen.beat.filter(|beat| !beat.absent && beat.when > self.carried);
+        if seen.lost {
+            self.progress = now;
+            let (carried, broke) = (now - self.carried, *self.broke.get_or_insert(now));
+            let is_over = limits.absence.is_some_and(|absence| {
+                let most = absence.saturating_add(limits.patience);
+                let most = most.saturating_add(work.map_or(Duration::ZERO, |_| limits.work));
+                // A neighbour that has waited as long and gives up now is no cause.
+                carried >= most && now - broke >= absence
+            });
+            return if is_over { Verdict::Over(carried) } else { Verdict::Lost };
+        }
+        if seen.computing {
+            return Verdict::Quiet;
+        }
+        let alive = seen.beat.map_or(self.progress, |beat| beat.when.max(self.progress));
+        let (silence, waited) = (now - alive, now - self.progress);
+        let most = match seen.beat {
+            Some(beat) if beat.absent => limits.absence.unwrap_or(Duration::MAX),
+            _ => limits.work,
+        };
+        if silence >= limits.patience || waited >= limits.patience.saturating_add(most) {
+            return Verdict::Over(waited);
+        }
+        match waited >= limits.patience.min(WARNING_INTERVAL) {
+            true => Verdict::Waits,
+            false => Verdict::Quiet,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::NodeId;
+
+    const LIMITS: Limits = Limits {
+        connect: Duration::from_secs(60),
+        patience: Duration::from_secs(60),
+        work: Duration::from_secs(3600),
+        absence: Some(Duration::from_secs(600)),
+        goes_on: true,
+        start: None,
+    };
+
+    /// When a node waits no longer, in seconds, and its last verdict before. `is_lost`, `computes`
+    /// and `beats` say what is so at a second; nothing moves.
+    fn over(
+        limits: &Limits,
+        is_lost: impl Fn(u64) -> bool,
+        computes: impl Fn(u64) -> bool,
+        beats: impl Fn(u64) -> Option<bool>,
+    ) -> (Option<u64>, Verdict) {
+        let begun = Instant::now();
+        let at = |second: u64| begun + Duration::from_secs(second);
+        let (mut patience, mut last, mut beat) = (Patience::new(begun, 0), Verdict::Quiet, None);
+        for second in 1..20_000 {
+            let now = at(second);
+            let alive = |absent| Alive { node: NodeId(1), when: now, absent };
+            beat = beats(second).map(alive).or(beat);
+            if !patience.is_due(now) {
+                continue;
+            }
+            let (lost, computing) = (is_lost(second), computes(second));
+            match patience.look(&Seen { now, bytes: 0, lost, computing, beat }, limits) {
+                Verdict::Over(_) => return (Some(second), last),
+                verdict => last = verdict,
+            }
+        }
+        (None, last)
+    }
+
+    #[test]
+    fn silence_ends_with_the_patience() {
+        let (when, last) = over(&LIMITS, |_| false, |_| false, |_| None);
+        assert_eq!((when, last), (Some(60), Verdict::Waits));
+    }
+
+    #[test]
+    fn a_link_that_only_breaks_and_comes_back_is_given_up() {
+        // It is lost at every look, or at every second one, as when two links take turns.
+        for every in [1, 2, 7] {
+            let (when, _) = over(&LIMITS, |s| s % (5 * every) < 5, |_| false, |_| None);
+            assert!(when.is_some_and(|when| (60..=665).contains(&when)), "{every}: {when:?}");
+        }
+        let (when, last) = over(&LIMITS, |_| true, |_| false, |_| None);
+        assert_eq!((when, last), (Some(660), Verdict::Lost));
+        let forever = Limits { absence: None, ..LIMITS };
+        assert_eq!(over(&forever, |_| true, |_| false, |_| None), (None, Verdict::Lost));
+    }
+
+    #[test]
+    fn a_link_that_breaks_after_a_long_wait_has_its_deadline() {
+        let short = Duration::from_secs(3);
+        let limits = Limits { patience: 4 * short, absence: Some(short), ..LIMITS };
+        let (when, last) = over(&limits, |s| s >= 15, |_| false, |_| None);
+        assert_eq!((when, last), (Some(20), Verdict::Lost));
+    }
+
+    #[test]
+    fn a_node_that_sends_signs_of_work_only_is_awaited_for_a_bounded_time() {
+        let beats = |s: u64| s.is_multiple_of(5).then_some(false);
+        let (when, last) = over(&LIMITS, |_| false, |_| false, beats);
+        assert_eq!((when, last), (Some(3660), Verdict::Waits));
+        let (when, last) = over(&LIMITS, |_| true, |_| false, beats);
+        assert_eq!((when, last), (Some(4260), Verdict::Lost));
+        let (when, _) =
+            over(&LIMITS, |_| false, |_| false, |s| s.is_multiple_of(5).then_some(true));
+        assert_eq!(when, Some(660), "another node waits for a lost link");
+    }
+
+    #[test]
+    fn the_own_work_has_no_deadline() {
+        let (when, last) = over(&LIMITS, |_| false, |_| true, |_| None);
+        assert_eq!((when, last), (None, Verdict::Quiet));
+        let (when, last) = over(&LIMITS, |_| true, |_| true, |_| None);
+        assert_eq!((when, last), (None, Verdict::Lost));
+    }
+}

@@ -1,0 +1,498 @@
+//! What a node knows about its links and about gradients that other nodes compute: for deadlines,
+//! and for messages about waiting.
+//!
+//! A node that computes a gradient, evaluates its model or waits for a lost link sends no frames
+//! meanwhile. So that other
+//! nodes do not take this for silence, a node at work sends five *beats* per heartbeat, and every
+//! node forwards them.
+
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use litemap::LiteMap;
+
+use super::pace::Paces;
+use crate::{
+    net::{
+        life::clock,
+        link::wire::{Beginning, Message, Schedule},
+        transport::dial::Reached,
+    },
+    units::NodeId,
+};
+
+/// The newest protocol version that a program knows, if any, and its name.
+type Program = (Option<u32>, String);
+
+/// The most schedules of checkpoints that a node may have missed while its links were lost.
+const MOST_MISSED: u64 = 1 << 20;
+
+/// The state that a host's tasks share with the thread of its core.
+#[derive(Debug)]
+pub struct Status {
+    links: Mutex<LiteMap<NodeId, State>>,
+    /// The last problem of neighbours that are no members.
+    away: Mutex<LiteMap<NodeId, String>>,
+    /// How far the newest connection to each neighbour has come.
+    reached: Mutex<LiteMap<NodeId, Reached>>,
+    /// The protocol version and the program of each neighbour that has said so.
+    programs: Mutex<LiteMap<NodeId, Program>>,
+    /// A problem of the host as a whole.
+    host: Mutex<Option<String>>,
+    moved: AtomicU64,
+    /// Where the run has begun.
+    begun: Mutex<Option<Beginning>>,
+    work: Mutex<Work>,
+    saves: Mutex<Saves>,
+    /// For whom nodes wait.
+    paces: Mutex<Paces>,
+    /// Counts the changes of `saves`.
+    save_news: AtomicU64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum State {
+    Down {
+        text: String,
+        /// Whether the current or the last connection has reported the cause.
+        explained: bool,
+    },
+    Up,
+}
+
+#[derive(Debug)]
+struct Work {
+    /// Since when beats are numbered.
+    begun: Instant,
+    /// When the current work began.
+    own: Option<Instant>,
+    /// When this node last sent a beat.
+    last_sent: Option<Instant>,
+    /// The number of the last beat of each node, and whether it was of an absence.
+    beats: LiteMap<NodeId, (u64, bool)>,
+    /// The last beat of any other node, and of each.
+    last: Option<Alive>,
+    heard: LiteMap<NodeId, Alive>,
+}
+
+/// The checkpoints of all nodes, as far as this node knows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Saves {
+    /// The rounds of each node's newest.
+    pub newest: LiteMap<u32, u64>,
+    /// When the next one is due.
+    pub schedule: Schedule,
+}
+
+impl Saves {
+    /// Messages for what is newer than `sent`, which is brought up to date.
+    pub fn news(&self, sent: &mut Saves) -> Vec<Message> {
+        let is_new = |(node, rounds): &(&u32, &u64)| sent.newest.get(node) != Some(rounds);
+        let saved: Vec<(u32, u64)> =
+            self.newest.iter().filter(is_new).map(|(node, rounds)| (*node, *rounds)).collect();
+        let schedule = (self.schedule != sent.schedule).then_some(self.schedule);
+        *sent = self.clone();
+        let saved = (!saved.is_empty()).then_some(Message::Saved(saved));
+        saved.into_iter().chain(schedule.map(Message::Schedule)).collect()
+    }
+}
+
+impl Work {
+    fn new() -> Work {
+        let (beats, heard) = (LiteMap::new(), LiteMap::new());
+        Work { begun: clock::now(), own: None, last_sent: None, beats, last: None, heard }
+    }
+}
+
+/// A sign that a node is at work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Beat {
+    pub node: NodeId,
+    pub count: u64,
+    /// Whether it waits for a lost link.
+    pub absent: bool,
+}
+
+/// The last node that gave a sign of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Alive {
+    pub node: NodeId,
+    pub when: Instant,
+    /// Whether it waits for a lost link.
+    pub absent: bool,
+}
+
+impl Status {
+    /// All links down, before the first attempt.
+    pub(crate) fn new(neighbours: impl Iterator<Item = NodeId>) -> Status {
+        let down = || State::Down { text: "no contact yet".into(), explained: false };
+        Status {
+            links: Mutex::new(neighbours.map(|node| (node, down())).collect()),
+            away: Mutex::default(),
+            reached: Mutex::default(),
+            programs: Mutex::default(),
+            host: Mutex::default(),
+            moved: AtomicU64::new(0),
+            begun: Mutex::default(),
+            work: Mutex::new(Work::new()),
+            saves: Mutex::default(),
+            paces: Mutex::new(Paces::new()),
+            save_news: AtomicU64::new(0),
+        }
+    }
+
+    /// Records the last problem of a link that is down.
+    pub(crate) fn trouble(&self, node: NodeId, text: String) {
+        match self.lock().get_mut(&node) {
+            Some(state @ State::Down { .. }) => *state = State::Down { text, explained: true },
+            Some(State::Up) => {}
+            None => {
+                drop(self.away.lock().unwrap_or_else(PoisonError::into_inner).insert(node, text));
+            }
+        }
+    }
+
+    /// The neighbours that are no members, each with its last problem.
+    pub(crate) fn away(&self) -> Vec<(NodeId, String)> {
+        let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        away.iter().map(|(node, text)| (*node, text.clone())).collect()
+    }
+
+    /// A new connection to this neighbour: it will report its problems itself.
+    pub(crate) fn connected(&self, node: NodeId) {
+        self.reached().remove(&node);
+        if let Some(State::Down { explained, .. }) = self.lock().get_mut(&node) {
+            *explained = false;
+        }
+    }
+
+    /// The connection to this neighbour closed. `guess` counts only if no cause was reported.
+    pub(crate) fn closed(&self, node: NodeId, guess: String) {
+        if let Some(state @ State::Down { explained: false, .. }) = self.lock().get_mut(&node) {
+            *state = State::Down { text: guess, explained: false };
+        }
+    }
+
+    /// The link is up.
+    pub(crate) fn up(&self, node: NodeId) {
+        self.reached().insert(node, Reached::Linked);
+        self.lock().insert(node, State::Up);
+    }
+
+    /// The node at the other end is here, but takes part elsewhere.
+    pub(crate) fn elsewhere(&self, node: NodeId) {
+        self.reached().insert(node, Reached::Elsewhere);
+        self.trouble(node, "it is not part of this membership".into());
+    }
+
+    /// How far the newest connection to this neighbour has come.
+    pub(crate) fn how_far(&self, node: NodeId) -> Reached {
+        self.reached().get(&node).copied().unwrap_or(Reached::Nothing)
+    }
+
+    fn reached(&self) -> MutexGuard<'_, LiteMap<NodeId, Reached>> {
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The link broke.
+    pub(crate) fn down(&self, node: NodeId, text: String) {
+        self.lock().insert(node, State::Down { text, explained: true });
+    }
+
+    /// The missing neighbours, each with its last problem.
+    pub fn missing(&self) -> Vec<(NodeId, String)> {
+        let trouble = |(node, state): (&NodeId, &State)| match state {
+            State::Down { text, .. } => Some((*node, text.clone())),
+            State::Up => None,
+        };
+        self.lock().iter().filter_map(trouble).collect()
+    }
+
+    /// Records what a neighbour says about its program.
+    pub(crate) fn runs(&self, node: NodeId, version: Option<u32>, agent: &str) {
+        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        programs.insert(node, (version, agent.to_string()));
+    }
+
+    /// What a neighbour has said about its program.
+    pub(crate) fn program(&self, node: NodeId) -> Option<Program> {
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner).get(&node).cloned()
+    }
+
+    /// Records a problem of the host as a whole.
+    pub(crate) fn host_trouble(&self, text: String) {
+        *self.host.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+    }
+
+    /// The problem of the host as a whole.
+    pub(crate) fn of_host(&self) -> Option<String> {
+        self.host.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The run begins or goes on here: a link that breaks from now on is lost until its session is
+    /// resumed.
+    pub(crate) fn begin(&self, beginning: Beginning) {
+        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(beginning);
+        // From now on all nodes number what they say.
+        self.work().begun = clock::now();
+        self.paces().begin();
+    }
+
+    /// Where the run has begun.
+    pub(crate) fn begun(&self) -> Option<Beginning> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether the run has begun.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Records that this node has a checkpoint of this round.
+    pub(crate) fn has_saved(&self, me: NodeId, rounds: u64) {
+        self.add(&mut self.saves(), me.0, rounds);
+    }
+
+    /// Records what a neighbour says about the checkpoints of nodes. What this node has, it knows
+    /// itself: no message may say so.
+    pub(crate) fn add_saved(&self, me: NodeId, saved: &[(u32, u64)]) {
+        let mut saves = self.saves();
+        for &(node, rounds) in saved.iter().filter(|(node, _)| *node != me.0) {
+            self.add(&mut saves, node, rounds);
+        }
+    }
+
+    fn add(&self, saves: &mut Saves, node: u32, rounds: u64) {
+        let known = saves.newest.entry(node).or_default();
+        if rounds > *known {
+            *known = rounds;
+            self.save_news.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Takes a schedule of checkpoints that a neighbour passes on, unless a newer one is known.
+    /// Node 0 makes them, and takes none.
+    pub(crate) fn add_schedule(&self, me: NodeId, schedule: Schedule) {
+        let known = self.saves().schedule.number;
+        // One false number must not hide all that follow.
+        if me != NodeId(0) && schedule.number <= known.saturating_add(MOST_MISSED) {
+            self.set_schedule(schedule);
+        }
+    }
+
+    /// Records a schedule of checkpoints, unless a newer one is known.
+    pub(crate) fn set_schedule(&self, schedule: Schedule) {
+        let mut saves = self.saves();
+        if schedule.number > saves.schedule.number {
+            saves.schedule = schedule;
+            self.save_news.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// For whom nodes wait.
+    pub(crate) fn paces(&self) -> MutexGuard<'_, Paces> {
+        self.paces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number that changes with the checkpoints that are known.
+    pub(crate) fn save_news(&self) -> u64 {
+        self.save_news.load(Ordering::Acquire)
+    }
+
+    /// The checkpoints that are known, and their schedule.
+    pub(crate) fn saves(&self) -> MutexGuard<'_, Saves> {
+        self.saves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts bytes of frames sent or received.
+    pub(crate) fn moved(&self, bytes: usize) {
+        self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes of frames so far, both ways: a link on which they grow is slow, not dead.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
+    /// This node starts or ends a computation.
+    pub(crate) fn set_working(&self, working: bool) {
+        self.work().own = working.then(clock::now);
+    }
+
+    /// Adds a beat of this node if it has worked for half of `every` and added none within that
+    /// time.
+    pub(crate) fn beat(&self, me: NodeId, every: Duration) {
+        // A node whose link is lost keeps the others waiting, too.
+        let lost = self.has_begun() && !self.missing().is_empty();
+        let mut work = self.work();
+        let at_work = lost || work.own.is_some_and(|since| clock::since(since) >= every / 2);
+        if at_work && work.last_sent.is_none_or(|sent| clock::since(sent) >= every) {
+            work.last_sent = Some(clock::now());
+            let begun = work.begun;
+            let (count, absent) = work.beats.entry(me).or_default();
+            (*count, *absent) = (clock::next_number(begun, *count), lost);
+        }
+    }
+
+    /// Beats that are newer than those in `sent`; they are added to it.
+    pub(crate) fn new_beats(&self, sent: &mut LiteMap<NodeId, u64>) -> Vec<Beat> {
+        let mut new_beats = Vec::new();
+        for (&node, &(count, absent)) in &self.work().beats {
+            if sent.get(&node) < Some(&count) {
+                sent.insert(node, count);
+                new_beats.push(Beat { node, count, absent });
+            }
+        }
+        new_beats
+    }
+
+    /// Records beats that a neighbour forwarded; old ones are ignored.
+    pub(crate) fn add_beats(&self, me: NodeId, beats: &[Beat]) {
+        let mut work = self.work();
+        for &Beat { node, count, absent } in beats.iter().filter(|beat| beat.node != me) {
+            let count = clock::capped_number(work.begun, count);
+            let (known, kind) = work.beats.entry(node).or_default();
+            if count > *known {
+                (*known, *kind) = (count, absent);
+                let alive = Alive { node, when: clock::now(), absent };
+                work.last = Some(alive);
+                work.heard.insert(node, alive);
+            }
+        }
+    }
+
+    /// The node whose beat came last.
+    pub(super) fn at_work(&self) -> Option<Alive> {
+        self.work().last
+    }
+
+    /// The last beat of a node.
+    pub(crate) fn heard(&self, node: NodeId) -> Option<Alive> {
+        self.work().heard.get(&node).copied()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LiteMap<NodeId, State>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::life::clock::virtual_time;
+
+    const HEARTBEAT: Duration = Duration::from_millis(10);
+
+    #[test]
+    fn the_cause_of_a_connection_outlives_it() {
+        let status = Status::new([NodeId(1)].into_iter());
+        status.connected(NodeId(1));
+        status.closed(NodeId(1), "a guess".into());
+        assert_eq!(status.missing()[0].1, "a guess");
+        status.connected(NodeId(1));
+        status.trouble(NodeId(1), "the cause".into());
+        status.closed(NodeId(1), "a guess".into());
+        assert_eq!(status.missing()[0].1, "the cause");
+    }
+
+    #[test]
+    fn beats_are_forwarded_once_and_count_only_if_new() {
+        let (worker, between, far) =
+            (Status::new([].into_iter()), Status::new([].into_iter()), Status::new([].into_iter()));
+        let (mut first, mut second) = (LiteMap::new(), LiteMap::new());
+        worker.beat(NodeId(0), HEARTBEAT);
+        assert!(worker.new_beats(&mut first).is_empty(), "an idle node sends no beats");
+        worker.set_working(true);
+        std::thread::sleep(HEARTBEAT);
+        worker.beat(NodeId(0), HEARTBEAT);
+        worker.beat(NodeId(0), HEARTBEAT);
+        let new_beats = worker.new_beats(&mut first);
+        assert_eq!(new_beats.len(), 1);
+        assert!(worker.new_beats(&mut first).is_empty());
+        between.add_beats(NodeId(1), &new_beats);
+        let passed = between.new_beats(&mut second);
+        assert_eq!(passed, new_beats);
+        far.add_beats(NodeId(2), &passed);
+        let alive = far.at_work().unwrap();
+        assert_eq!(alive.node, NodeId(0));
+        // The same beat on another path is no new_beats; nor is a beat of our own.
+        far.add_beats(NodeId(2), &passed);
+        let beat = |node, count| Beat { node: NodeId(node), count, absent: false };
+        far.add_beats(NodeId(2), &[beat(2, 9)]);
+        assert_eq!(far.at_work(), Some(alive));
+    }
+
+    #[test]
+    fn a_false_count_silences_a_node_for_some_seconds_only() {
+        let begun = Instant::now();
+        virtual_time::set(begun);
+        let status = Status::new([].into_iter());
+        let hears = |second: u64, count: u64| {
+            virtual_time::set(begun + Duration::from_secs(second));
+            status.add_beats(NodeId(2), &[Beat { node: NodeId(0), count, absent: false }]);
+            status.at_work().map(|alive| alive.when.duration_since(begun).as_secs())
+        };
+        assert_eq!(hears(1, 1000), Some(1));
+        assert_eq!(hears(2, u64::MAX), Some(2));
+        assert_eq!(hears(5, 5000), Some(2));
+        assert_eq!(hears(13, 13_000), Some(13));
+    }
+
+    /// A node that has missed many beats of another one, which has stopped, hears of the last one
+    /// once, not one by one.
+    #[test]
+    fn beats_that_were_missed_are_no_signs_of_work_later() {
+        let begun = Instant::now();
+        virtual_time::set(begun);
+        let [works, heard, missed] = [(); 3].map(|()| Status::new([].into_iter()));
+        works.set_working(true);
+        let mut sent = LiteMap::new();
+        for second in 1..100 {
+            virtual_time::set(begun + Duration::from_secs(second));
+            works.beat(NodeId(0), Duration::from_secs(1));
+            let beats = works.new_beats(&mut sent);
+            assert_eq!(beats.len(), 1);
+            heard.add_beats(NodeId(1), &beats);
+            if second == 1 {
+                missed.add_beats(NodeId(2), &beats);
+            }
+        }
+        let (mut of_heard, mut of_missed, mut signs) = (LiteMap::new(), LiteMap::new(), 0);
+        for second in 100..300 {
+            virtual_time::set(begun + Duration::from_secs(second));
+            let beats = heard.new_beats(&mut of_heard);
+            of_missed.extend(beats.iter().map(|beat| (beat.node, beat.count)));
+            missed.add_beats(NodeId(2), &beats);
+            signs += u64::from(missed.at_work().unwrap().when == clock::now());
+            let beats = missed.new_beats(&mut of_missed);
+            of_heard.extend(beats.iter().map(|beat| (beat.node, beat.count)));
+            heard.add_beats(NodeId(1), &beats);
+        }
+        assert_eq!(signs, 1);
+    }
+
+    #[test]
+    fn no_message_says_what_this_node_has_saved_and_node_0_takes_no_schedule() {
+        let status = Status::new([].into_iter());
+        status.has_saved(NodeId(1), 40);
+        status.add_saved(NodeId(1), &[(1, u64::MAX), (2, 60)]);
+        let newest: Vec<_> = status.saves().newest.iter().map(|(n, r)| (*n, *r)).collect();
+        assert_eq!(newest, [(1, 40), (2, 60)]);
+        let schedule = |number| Schedule { number, next: 50, common: 0 };
+        status.add_schedule(NodeId(0), schedule(1));
+        assert_eq!(status.saves().schedule.number, 0);
+        status.add_schedule(NodeId(1), schedule(u64::MAX));
+        assert_eq!(status.saves().schedule.number, 0, "later ones would be hidden");
+        status.add_schedule(NodeId(1), schedule(9));
+        assert_eq!(status.saves().schedule, schedule(9));
+    }
+}

@@ -1,0 +1,310 @@
+//! The handshake of a connection: streams, hellos, and what both ends say when their runs differ.
+
+use std::time::{Duration, Instant};
+
+use futures::{AsyncReadExt, FutureExt, StreamExt};
+use libp2p::{PeerId, Stream, StreamProtocol, swarm::ConnectionId};
+use libp2p_stream::{IncomingStreams, OpenStreamError};
+use tokio::{sync::mpsc, time::timeout};
+
+use super::{
+    hello::{Verdict, printable, sentence},
+    outcome::{Refusal, Streams},
+    programs::{Met, Program, Programs},
+    task::{CLOSING, Link, closed},
+    wire::{self, Hello, Message, Reason, WireError},
+};
+use crate::{
+    config::ConfigError,
+    net::{
+        VERSION,
+        life::{ban::Ban, event::Difference},
+    },
+};
+
+/// The purpose of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Hellos, heartbeats, acknowledgements, goodbyes.
+    Control,
+    /// Frames, in one direction.
+    Bulk,
+}
+
+/// The protocol of the streams that `opener` opens. It names the opener, so that each link has an
+/// inbound queue of its own: libp2p drops streams for a full queue, and neighbours often connect at
+/// the same moment.
+///
+/// # Panics
+/// Never: the name starts with a slash.
+pub fn protocol(purpose: Purpose, opener: &PeerId) -> StreamProtocol {
+    let name = match purpose {
+        Purpose::Control => "control",
+        Purpose::Bulk => "bulk",
+    };
+    StreamProtocol::try_from_owned(format!("/gradvine/{VERSION}/{name}/{opener}"))
+        .expect("it starts with a slash")
+}
+
+/// The version in the name of a stream's protocol.
+pub(crate) fn version_of(protocol: &str) -> Option<u32> {
+    protocol.strip_prefix("/gradvine/")?.split_once('/')?.0.parse().ok()
+}
+
+impl Link {
+    /// Shakes hands within the deadline; `None` if the connection closes meanwhile.
+    pub(super) async fn try_greet(
+        &mut self,
+        id: ConnectionId,
+        dialled: bool,
+    ) -> Option<Result<Streams, Refusal>> {
+        let within = self.deadlines.handshake;
+        let mut connections = std::mem::replace(&mut self.connections, mpsc::unbounded_channel().1);
+        let greeted = tokio::select! {
+            greeted = timeout(within, self.greet(dialled)) => Some(greeted),
+            () = closed(&mut connections, id) => None,
+        };
+        self.connections = connections;
+        let late = || {
+            Refusal::Trouble(format!("connected, but the handshake was not over within {within:?}"))
+        };
+        greeted.map(|greeted| greeted.unwrap_or_else(|_| Err(late())))
+    }
+
+    /// Whether the neighbour is refused now.
+    pub(crate) fn ban(&self) -> Option<&Ban> {
+        self.ban.as_ref().filter(|ban| Instant::now() < ban.until)
+    }
+
+    /// Tells a neighbour that is refused why, and returns whether the connection is closed.
+    pub(crate) async fn refuse(&mut self, id: ConnectionId, dialled: bool, ban: Ban) -> bool {
+        let seconds = ban.until.saturating_duration_since(Instant::now()).as_secs();
+        self.status.trouble(self.node, format!("refused for {seconds} s more: {}", ban.reason));
+        let within = self.deadlines.handshake;
+        let mut connections = std::mem::replace(&mut self.connections, mpsc::unbounded_channel().1);
+        let text = format!("refuses this node for {seconds} s more: {}", sentence(&ban.reason));
+        let goodbye = Message::Goodbye(Some(Reason { node: self.me.0, text, leaves: true }));
+        let tell = async {
+            let mut control = match dialled {
+                true => self.open(Purpose::Control).await?,
+                false => inbound(&mut self.inbound_control, self.peer).await?,
+            };
+            let written = wire::write(&mut control, &goodbye).await;
+            // The other end reads it, and closes.
+            let _ = wire::read(&mut control).await;
+            let _ = wire::read(&mut control).await;
+            written.map_err(|error| Refusal::Trouble(error.to_string()))
+        };
+        let gone = tokio::select! {
+            _ = timeout(within, tell) => false,
+            () = closed(&mut connections, id) => true,
+        };
+        self.connections = connections;
+        gone
+    }
+
+    /// Opens the streams and exchanges hellos.
+    async fn greet(&mut self, dialled: bool) -> Result<Streams, Refusal> {
+        let trouble = |error: &dyn std::fmt::Display| {
+            Refusal::Trouble(format!("connected, but the handshake broke off: {error}"))
+        };
+        let mut control = if dialled {
+            self.open(Purpose::Control).await?
+        } else {
+            inbound(&mut self.inbound_control, self.peer).await?
+        };
+        // The neighbour opens its stream of frames when it has our hello: these are older.
+        while let Some(Some(_)) = self.inbound_bulk.next().now_or_never() {}
+        // The end that dialled speaks first, so that it can be told before this one says hello.
+        let early = match dialled {
+            true => None,
+            false => {
+                let early = wire::read(&mut control).await;
+                if let Ok(Message::Hello(theirs)) = &early {
+                    self.check_rival(theirs, &mut control).await?;
+                }
+                Some(early)
+            }
+        };
+        let (received, partial) = self.inbox.lock().await.progress();
+        let hello = Hello {
+            received,
+            partial,
+            incarnation: self.incarnation,
+            known: self.known,
+            ..self.card.hello(self.me)
+        };
+        wire::write(&mut control, &Message::Hello(hello)).await.map_err(|error| trouble(&error))?;
+        let theirs = match early {
+            Some(early) => early,
+            None => wire::read(&mut control).await,
+        };
+        let theirs = match theirs.map_err(|error| trouble(&error))? {
+            Message::Hello(hello) => hello,
+            Message::Probe => return Err(Refusal::Probe),
+            Message::Rival(text) => return Err(Refusal::Rival(sentence(&text))),
+            Message::Goodbye(Some(reason)) => {
+                return Err(Refusal::Banned(sentence(&reason.text)));
+            }
+            other => {
+                return Err(Refusal::Trouble(format!(
+                    "connected, but its first message is not a hello: {}",
+                    kind(&other)
+                )));
+            }
+        };
+        let arithmetic = self.judge(&theirs, &mut control).await?;
+        let outgoing = self.open(Purpose::Bulk).await?;
+        let incoming = inbound(&mut self.inbound_bulk, self.peer).await?;
+        // A session with an earlier program of this node is of no use here.
+        let continues = theirs.known == self.incarnation;
+        let received = if continues { (theirs.received, theirs.partial) } else { (0, 0) };
+        let Hello { incarnation, program, .. } = theirs;
+        Ok(Streams { control, outgoing, incoming, arithmetic, incarnation, program, received })
+    }
+
+    /// Refuses a program whose key another one has, which stays.
+    async fn check_rival(&self, theirs: &Hello, control: &mut Stream) -> Result<(), Refusal> {
+        let program = Program::new(theirs.program, theirs.age, self.address.clone());
+        match self.programs.meet(program, Instant::now()) {
+            Met::Welcome => Ok(()),
+            Met::Later => {
+                let text = "another program was linked until it connected: it may come again";
+                Err(Refusal::Trouble(text.into()))
+            }
+            Met::Refused(first) => {
+                Err(Refusal::Trouble(refuse_rival(&self.name, &first, control).await))
+            }
+        }
+    }
+
+    /// Compares the hellos; if a section differs, both send its text.
+    async fn judge(&mut self, theirs: &Hello, control: &mut Stream) -> Result<bool, Refusal> {
+        let section = match self.card.compare(self.node, theirs) {
+            Verdict::Same { arithmetic } if !self.unused => return Ok(arithmetic),
+            Verdict::Same { .. } | Verdict::Elsewhere => return Err(Refusal::Elsewhere),
+            Verdict::Refused(what) => {
+                let error = ConfigError::at(
+                    "handshake",
+                    format!(
+                        "node {} cannot take part in this run: {}",
+                        self.name,
+                        printable(&what)
+                    ),
+                );
+                return Err(Refusal::Differs(Difference::Files(error)));
+            }
+            Verdict::Other(what) => {
+                let text = format!(
+                    "node {} cannot take part in this run: {}",
+                    self.name,
+                    printable(&what)
+                );
+                return Err(Refusal::Differs(Difference::Programs(text)));
+            }
+            Verdict::Differ(section) => section,
+        };
+        let ours = Message::Text(section, self.card.text(section));
+        // Both write and read at once: neither waits for the other's window.
+        let (mut reading, mut writing) = control.split();
+        let (written, theirs) =
+            futures::join!(wire::write(&mut writing, &ours), wire::read(&mut reading));
+        let theirs = written.map_err(WireError::from).and(theirs);
+        let text = match theirs {
+            Ok(Message::Text(theirs, text)) if theirs == section => text,
+            Ok(other) => format!("(it sent {} instead of its text)", kind(&other)),
+            Err(error) => format!("(its text did not arrive: {error})"),
+        };
+        Err(Refusal::Differs(Difference::Files(self.card.difference(section, &self.name, &text))))
+    }
+
+    async fn open(&mut self, purpose: Purpose) -> Result<Stream, Refusal> {
+        match self.streams.open_stream(self.peer, protocol(purpose, &self.own)).await {
+            Ok(stream) => Ok(stream),
+            Err(OpenStreamError::UnsupportedProtocol(_)) => {
+                Err(Refusal::Differs(Difference::Programs(self.other_program().await)))
+            }
+            Err(error) => {
+                let text = format!("connected, but a stream could not be opened: {error}");
+                Err(Refusal::Trouble(text))
+            }
+        }
+    }
+
+    /// Why the neighbour does not know the protocol of a stream.
+    async fn other_program(&self) -> String {
+        let (name, own) = (&self.name, self.own);
+        for _ in 0..20 {
+            match self.status.program(self.node) {
+                Some((Some(theirs), agent)) if theirs != VERSION => {
+                    return format!(
+                        "node {name} speaks protocol version {theirs} ({agent}), this node \
+                         {VERSION}: install the same release of gradvine on both"
+                    );
+                }
+                Some((Some(_), _)) => {
+                    return format!(
+                        "node {name} does not know this node's PeerId {own}: give both the same \
+                         topology"
+                    );
+                }
+                _ => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+        format!(
+            "node {name} speaks another protocol version than {VERSION}, or does not know this \
+             node's PeerId {own}: install the same release of gradvine on both and give both the \
+             same topology"
+        )
+    }
+}
+
+/// Tells a program that another one with its key stays, and returns what is told.
+async fn refuse_rival(name: &str, first: &Program, control: &mut Stream) -> String {
+    let text = format!(
+        "two programs run with the key of node {name}: the one at {} was started first and stays",
+        first.address
+    );
+    let _ = wire::write(control, &Message::Rival(text.clone())).await;
+    // The other end reads it, and closes.
+    let _ = timeout(CLOSING, wire::read(control)).await;
+    text
+}
+
+/// Answers a second program with a neighbour's key, while the link with the first one is up.
+pub(super) async fn answer_rival(mut control: Stream, name: String, programs: Programs) {
+    let greeted = timeout(CLOSING, wire::read(&mut control)).await;
+    if let Ok(Ok(Message::Hello(Hello { program, age, .. }))) = greeted {
+        let program = Program::new(program, age, String::new());
+        if let Met::Refused(first) = programs.meet(program, Instant::now()) {
+            refuse_rival(&name, &first, &mut control).await;
+        }
+    }
+}
+
+/// The next stream that this neighbour opened; streams of peers that borrow its name are skipped.
+async fn inbound(streams: &mut IncomingStreams, peer: PeerId) -> Result<Stream, Refusal> {
+    while let Some((opener, stream)) = streams.next().await {
+        if opener == peer {
+            return Ok(stream);
+        }
+    }
+    Err(Refusal::Trouble("connected, but this host closes".into()))
+}
+
+/// What a message is, for errors.
+pub(crate) fn kind(message: &Message) -> &'static str {
+    match message {
+        Message::Hello(_) => "a hello",
+        Message::Text(..) => "a text",
+        Message::Ack { .. } => "an acknowledgement",
+        Message::Heartbeat => "a heartbeat",
+        Message::Goodbye(_) => "a goodbye",
+        Message::Start(_) => "a message about linking",
+        Message::Working(_) => "a beat",
+        Message::Probe => "a probe",
+        Message::Rival(_) => "a message about another program",
+        Message::Pace(_) => "a message about waiting",
+        Message::Saved(_) | Message::Schedule(_) => "a message about checkpoints",
+    }
+}

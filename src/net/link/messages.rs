@@ -1,0 +1,168 @@
+//! The control messages that a link receives.
+
+use std::{sync::Arc, time::Instant};
+
+use litemap::LiteMap;
+
+use super::{
+    goodbyes::Goodbyes,
+    handshake::kind,
+    hello::sentence,
+    task::{End, Link},
+    wire::{Beginning, MOST_CHANGES, MOST_ROUNDS, Message, Reason, Saved, StartMessage},
+};
+use crate::{
+    drive::Change,
+    gossip::Cause,
+    mixing::Topology,
+    net::life::{event::Event, rounds::status::Beat},
+    units::NodeId,
+};
+
+/// The maximum number of start messages per connection, besides one in five seconds.
+const MOST_START_MESSAGES: u32 = 10_000;
+
+impl Link {
+    /// Whether nodes of this run can have these checkpoints.
+    fn is_possible(&self, saved: &Saved) -> bool {
+        let exists = |node: &NodeId| node.index() < self.nodes;
+        let Saved { nodes, history, .. } = saved;
+        nodes.len() <= self.nodes
+            && nodes.iter().all(|(node, kept)| exists(node) && kept.len() <= MOST_ROUNDS)
+            && self.is_history(history)
+    }
+
+    /// Whether a run can begin or go on there.
+    fn is_place(&self, at: &Beginning) -> bool {
+        at.without.iter().all(|node| node.index() < self.nodes) && self.is_history(&at.history)
+    }
+
+    /// Whether a run can have this history.
+    fn is_history(&self, history: &[Change]) -> bool {
+        let exists = |node: &NodeId| node.index() < self.card.nodes();
+        history.len() <= MOST_CHANGES
+            && history.iter().all(|change| {
+                let ends = change.cut.iter().flat_map(|(a, b)| [a, b]);
+                change.members.is_sorted_by(|a, b| a < b)
+                    && change.members.iter().chain(&change.models).chain(ends).all(exists)
+            })
+    }
+
+    /// Handles a control message.
+    #[expect(clippy::too_many_lines)]
+    pub(crate) fn receive(
+        &self,
+        message: Message,
+        goodbyes: &mut Goodbyes,
+        sent_beats: &mut LiteMap<NodeId, u64>,
+    ) -> Option<End> {
+        let has_content = match &message {
+            Message::Ack(received) => *received >= self.outbox.lock().first(),
+            Message::Start(StartMessage::Written | StartMessage::Over) => self.status.has_begun(),
+            Message::Start(_) => !self.status.has_begun(),
+            message => {
+                let is_sign = matches!(
+                    message,
+                    Message::Heartbeat
+                        | Message::Working(_)
+                        | Message::Saved(_)
+                        | Message::Schedule(_)
+                        | Message::Rival(_)
+                        | Message::Pace(_)
+                );
+                !is_sign && !goodbyes.received
+            }
+        };
+        if !has_content && let Err(reason) = goodbyes.budget.take(Instant::now()) {
+            return Some(End::Invalid(reason));
+        }
+        match message {
+            Message::Heartbeat => {}
+            Message::Ack(received) => {
+                let mut outbox = self.outbox.lock();
+                if let Err(reason) = outbox.acknowledge(received) {
+                    return Some(End::Invalid(reason));
+                }
+                for _ in 0..outbox.newly_free() {
+                    let _ = self.events.send(Event::Taken(self.node));
+                }
+            }
+            Message::Goodbye(None) => {
+                if !std::mem::replace(&mut goodbyes.received, true) {
+                    let _ = self.events.send(Event::Goodbye(self.node));
+                }
+            }
+            Message::Goodbye(Some(Reason { node, text, leaves })) => {
+                if node as usize >= self.nodes {
+                    return Some(End::Invalid(format!(
+                        "it left the run because of a node {node} that does not exist"
+                    )));
+                }
+                return Some(End::Left(Cause {
+                    node: NodeId(node),
+                    text: sentence(&text),
+                    leaves,
+                }));
+            }
+            // Late ones mean nothing.
+            Message::Start(
+                StartMessage::Ready(_) | StartMessage::Waiting(_) | StartMessage::Begin(_),
+            ) if self.status.has_begun() => {}
+            Message::Start(message) => {
+                goodbyes.start_messages += 1;
+                if goodbyes.start_messages > MOST_START_MESSAGES {
+                    return Some(End::Invalid(format!(
+                        "it sent more than {MOST_START_MESSAGES} messages about linking"
+                    )));
+                }
+                let message = match message {
+                    StartMessage::Waiting(text) => StartMessage::Waiting(sentence(&text)),
+                    StartMessage::Ready(saved) if !self.is_possible(&saved) => {
+                        let what = "too many checkpoints of a node, or nodes that do not exist";
+                        return Some(End::Invalid(format!("it names {what}")));
+                    }
+                    StartMessage::Begin(at) if !self.is_place(&at) => {
+                        let what = "it names a history that no run of these nodes can have";
+                        return Some(End::Invalid(what.into()));
+                    }
+                    StartMessage::Assembly(news) => {
+                        let valid = |topology: &Arc<Topology>| news.is_valid(topology);
+                        if !self.assembly.as_ref().is_some_and(valid) {
+                            let what = "it sent what no node can know about the members";
+                            return Some(End::Invalid(what.into()));
+                        }
+                        StartMessage::Assembly(news)
+                    }
+                    message => message,
+                };
+                let _ = self.events.send(Event::Start { from: self.node, message });
+            }
+            Message::Working(beats) => {
+                let exists = |&(node, ..): &(u32, u64, bool)| (node as usize) < self.nodes;
+                let beat = |(node, count, absent)| Beat { node: NodeId(node), count, absent };
+                let beats: Vec<Beat> = beats.into_iter().filter(exists).map(beat).collect();
+                sent_beats.extend(beats.iter().map(|beat| (beat.node, beat.count)));
+                self.status.add_beats(self.me, &beats);
+            }
+            Message::Saved(saved) => {
+                let exists = |&(node, _): &(u32, u64)| (node as usize) < self.nodes;
+                let saved: Vec<(u32, u64)> = saved.into_iter().filter(exists).collect();
+                self.status.add_saved(self.me, &saved);
+            }
+            Message::Pace(paces) => self.status.paces().add(self.me, paces, self.nodes),
+            Message::Rival(text) => {
+                if !std::mem::replace(&mut goodbyes.told, true) {
+                    tracing::warn!("node {} says: {}", self.name, sentence(&text));
+                }
+            }
+            Message::Schedule(schedule) => self.status.add_schedule(self.me, schedule),
+            other @ (Message::Hello(_) | Message::Text(..) | Message::Probe) => {
+                return Some(End::Invalid(format!(
+                    "it sent {} in the middle of a run",
+                    kind(&other)
+                )));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,623 @@
+//! The state of a link that outlives its connections: which frames each end has.
+//!
+//! Frames are numbered from 1 in each direction. The sender keeps a frame until the receiver has
+//! acknowledged it. When a connection breaks, both ends say in the next hello which frames they
+//! have, and how many bytes of the next one, and the sender goes on after them: no frame is lost,
+//! none is delivered twice, and a frame that takes longer than its connection arrives. Both ends
+//! also say which *incarnation* they are, a random number of the running program: a program that
+//! was started again has lost its frames, and is recognised.
+
+use std::{
+    collections::VecDeque,
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tokio::sync::{Notify, mpsc};
+
+use super::wire::WireError;
+use crate::{gossip::frame::HEADER, net::life::event::Event, units::NodeId};
+
+/// Bytes of frames that are written, but not acknowledged, above which a written frame keeps its
+/// slot: then the core waits for the receiver, and memory stays bounded.
+const KEPT: usize = 4 << 20;
+
+/// Memory for a frame is filled in steps of this many bytes, as they arrive.
+const STEP: usize = 1 << 20;
+
+/// A longer frame is delivered in pieces of [`PIECE`] bytes, the first of them with the header.
+pub(super) const WHOLE: usize = 4 << 20;
+
+/// The bytes of a piece, a multiple of every number's size.
+pub(super) const PIECE: usize = 1 << 20;
+
+/// The pieces of a link that the core may have at a time.
+const PIECES: usize = 4;
+
+/// How many buffers the core may return at a time.
+pub(crate) const RETURNED: usize = PIECES + 1;
+
+/// Bytes after which a receiver acknowledges at once instead of with the next tick.
+const AT_ONCE: u64 = 1 << 20;
+
+/// A random number that is not 0.
+pub(crate) fn random() -> u64 {
+    // The standard library's only source of random numbers: two new hash keys.
+    RandomState::new().hash_one(0u8).max(1)
+}
+
+/// What a link does with its session on a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meeting {
+    /// It goes on with the same program.
+    Continues,
+    /// It begins.
+    Begins,
+    /// It begins anew: the neighbour's program was started again before the run began.
+    BeginsAnew,
+    /// The neighbour's program was started again, and has lost its frames.
+    Lost,
+}
+
+/// Compares the incarnation of the neighbour's program with the one that is known (0: none).
+/// `begun` says whether the run has begun.
+pub(crate) fn meet(known: u64, incarnation: u64, begun: bool) -> Meeting {
+    match known {
+        _ if known == incarnation => Meeting::Continues,
+        0 => Meeting::Begins,
+        _ if begun => Meeting::Lost,
+        _ => Meeting::BeginsAnew,
+    }
+}
+
+/// The frames of one direction that the receiver may not have yet.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    kept: VecDeque<Arc<Vec<u8>>>,
+    bytes: usize,
+    /// Frames that the receiver has: the first kept frame has the next number.
+    acknowledged: u64,
+    /// The last frame that was written.
+    written: u64,
+    /// Frames whose slots are free.
+    freed: u64,
+    /// The bytes of the first kept frame that the receiver had when the last connection began.
+    partial: usize,
+}
+
+impl Outbox {
+    /// Keeps the next frame and returns its number.
+    pub fn push(&mut self, frame: Arc<Vec<u8>>) -> u64 {
+        self.bytes += frame.len();
+        self.kept.push_back(frame);
+        self.last()
+    }
+
+    /// The number of the last frame.
+    fn last(&self) -> u64 {
+        self.acknowledged + self.kept.len() as u64
+    }
+
+    /// A frame that is kept.
+    pub fn frame(&self, number: u64) -> Option<Arc<Vec<u8>>> {
+        let index = usize::try_from(number.checked_sub(self.acknowledged + 1)?).ok()?;
+        self.kept.get(index).cloned()
+    }
+
+    /// The number of the first frame that the receiver may lack.
+    pub fn first(&self) -> u64 {
+        self.acknowledged + 1
+    }
+
+    /// The bytes of the first kept frame that the receiver had when this connection began.
+    pub fn partial(&self) -> usize {
+        self.partial
+    }
+
+    /// Goes on where the receiver of a new connection is: it has `received` frames and `partial`
+    /// bytes of the next one.
+    ///
+    /// # Errors
+    /// As [`Outbox::acknowledge`], or if the next frame has fewer bytes.
+    pub fn resume(&mut self, received: u64, partial: u64) -> Result<(), String> {
+        self.acknowledge(received)?;
+        let length = self.kept.front().map_or(0, |frame| frame.len());
+        if partial > length as u64 {
+            return Err(format!(
+                "it claims to have {partial} bytes of this node's next frame, which has {length}"
+            ));
+        }
+        self.partial = partial as usize;
+        Ok(())
+    }
+
+    /// Records that a frame was written.
+    pub fn wrote(&mut self, number: u64) {
+        self.written = self.written.max(number);
+    }
+
+    /// Drops the frames that the receiver has.
+    ///
+    /// # Errors
+    /// If it lacks a frame that it has had, or has one that was not sent.
+    pub fn acknowledge(&mut self, received: u64) -> Result<(), String> {
+        if received < self.acknowledged {
+            return Err(format!(
+                "it has {received} frames of this node and has had {}: its part of the run is \
+                 lost",
+                self.acknowledged
+            ));
+        }
+        if received > self.last() {
+            return Err(format!(
+                "it claims to have {received} frames of this node, which has sent {}",
+                self.last()
+            ));
+        }
+        for _ in self.acknowledged..received {
+            self.bytes -= self.kept.pop_front().map_or(0, |frame| frame.len());
+            self.partial = 0;
+        }
+        self.acknowledged = received;
+        Ok(())
+    }
+
+    /// The number of slots that are free since the last call.
+    pub fn newly_free(&mut self) -> u64 {
+        let written = if self.bytes <= KEPT { self.written } else { 0 };
+        let free = written.max(self.acknowledged).max(self.freed);
+        free - std::mem::replace(&mut self.freed, free)
+    }
+
+    /// Whether the receiver has every frame.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// Frames that were written and may have been lost with a connection.
+    pub fn unacknowledged(&self) -> u64 {
+        self.written.saturating_sub(self.acknowledged)
+    }
+}
+
+/// An outbox that the writer and the control loop share.
+#[derive(Debug, Default)]
+pub(crate) struct SharedOutbox(Mutex<Outbox>);
+
+impl SharedOutbox {
+    pub fn lock(&self) -> MutexGuard<'_, Outbox> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The frames that have arrived, as the control loop sees them.
+#[derive(Debug, Default)]
+pub(crate) struct Received {
+    /// Frames that have arrived whole.
+    frames: AtomicU64,
+    /// Their bytes since the last acknowledgement.
+    bytes: AtomicU64,
+    /// Wakes the control loop when it should acknowledge at once.
+    pub many: Notify,
+}
+
+impl Received {
+    /// Counts a frame.
+    fn count(&self, bytes: usize) {
+        self.frames.fetch_add(1, Ordering::Relaxed);
+        let unacknowledged = self.bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        if unacknowledged >= AT_ONCE {
+            self.many.notify_one();
+        }
+    }
+
+    /// The number of frames, which the caller acknowledges now.
+    pub fn take(&self) -> u64 {
+        self.bytes.store(0, Ordering::Relaxed);
+        self.frames()
+    }
+
+    /// The number of frames.
+    pub fn frames(&self) -> u64 {
+        self.frames.load(Ordering::Relaxed)
+    }
+}
+
+/// What a link delivers to the core.
+#[derive(Debug)]
+pub(crate) enum Delivery {
+    /// A whole frame.
+    Frame(Vec<u8>),
+    /// The next piece of a frame of `length` bytes.
+    Piece { length: usize, bytes: Vec<u8> },
+}
+
+impl Delivery {
+    /// The event for the core.
+    pub fn into_event(self, from: NodeId) -> Event {
+        match self {
+            Delivery::Frame(bytes) => Event::Frame { from, bytes },
+            Delivery::Piece { length, bytes } => Event::Piece { from, length, bytes },
+        }
+    }
+}
+
+/// The receiving half: the reader of the current connection holds it.
+pub(crate) struct Inbox {
+    /// Buffers that the core returns: each lets the next frame or one more piece be delivered.
+    spare: mpsc::Receiver<Vec<u8>>,
+    /// Buffers that the core has and has not returned.
+    held: usize,
+    /// Buffers that it has returned.
+    free: Vec<Vec<u8>>,
+    /// What waits for the core, and whether a frame begins with it.
+    waiting: Option<(Delivery, bool)>,
+    /// Memory for the next frame or piece; its first `filled` bytes have arrived.
+    buffer: Vec<u8>,
+    filled: usize,
+    /// The bytes of the next frame that have arrived in earlier pieces.
+    before: usize,
+    /// The length of the next frame, once it has begun.
+    length: Option<usize>,
+    received: Arc<Received>,
+    sizes: Sizes,
+}
+
+/// When frames are delivered in pieces.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    /// The longest frame that is delivered whole.
+    whole: usize,
+    /// The bytes of a piece.
+    piece: usize,
+}
+
+impl Inbox {
+    /// Nothing has arrived.
+    pub fn new(spare: mpsc::Receiver<Vec<u8>>) -> Inbox {
+        let received = Arc::default();
+        Inbox {
+            spare,
+            held: 0,
+            free: Vec::new(),
+            waiting: None,
+            buffer: Vec::new(),
+            filled: 0,
+            before: 0,
+            length: None,
+            received,
+            sizes: Sizes { whole: WHOLE, piece: PIECE },
+        }
+    }
+
+    /// The same with other sizes of whole frames and of pieces.
+    #[cfg(test)]
+    pub fn cutting(self, whole: usize, piece: usize) -> Inbox {
+        Inbox { sizes: Sizes { whole, piece }, ..self }
+    }
+
+    /// The counts of this inbox.
+    pub fn received(&self) -> &Arc<Received> {
+        &self.received
+    }
+
+    /// The number of the next frame.
+    pub fn due(&self) -> u64 {
+        self.received.frames() + 1
+    }
+
+    /// The frames that have arrived, and the bytes of the next one.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.received.frames(), (self.before + self.filled) as u64)
+    }
+
+    /// The bytes of the frame or piece that arrives.
+    fn size(&self) -> usize {
+        let length = self.length.unwrap_or(0);
+        if length <= self.sizes.whole {
+            return length;
+        }
+        let header = if self.before == 0 { HEADER } else { 0 };
+        (length - self.before).min(self.sizes.piece + header)
+    }
+
+    /// Begins the next frame, or continues it on a new connection.
+    ///
+    /// # Errors
+    /// If its length has changed, or there is no memory for it.
+    pub fn begin(&mut self, length: usize) -> Result<(), WireError> {
+        if let Some(begun) = self.length.replace(length).filter(|&begun| begun != length) {
+            return Err(WireError::Continued { found: length, begun });
+        }
+        self.reserve()
+    }
+
+    /// Reserves memory for the frame or piece that arrives; it is filled as bytes arrive.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn reserve(&mut self) -> Result<(), WireError> {
+        let size = self.size();
+        if self.buffer.capacity() == 0 {
+            self.buffer = self.free.pop().unwrap_or_default();
+        }
+        self.buffer.truncate(size);
+        if self.buffer.capacity() < size {
+            self.buffer.clear();
+            self.buffer
+                .try_reserve_exact(size)
+                .map_err(|error| std::io::Error::other(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// The place of the next bytes of the frame or piece; empty once it is there.
+    pub fn space(&mut self) -> &mut [u8] {
+        if self.filled == self.buffer.len() {
+            let size = self.size();
+            self.buffer.resize(size.min(self.filled + STEP), 0);
+        }
+        &mut self.buffer[self.filled..]
+    }
+
+    /// Counts bytes that have arrived in [`Inbox::space`].
+    pub fn fill(&mut self, bytes: usize) {
+        self.filled += bytes;
+    }
+
+    /// The frame or piece is there: it waits for the core. Returns whether the frame is whole.
+    pub fn complete(&mut self) -> bool {
+        let length = self.length.unwrap_or(0);
+        let bytes = std::mem::take(&mut self.buffer);
+        let begins = self.before == 0;
+        (self.before, self.filled) = (self.before + bytes.len(), 0);
+        let is_whole = self.before == length;
+        let delivery = if length > self.sizes.whole {
+            Delivery::Piece { length, bytes }
+        } else {
+            Delivery::Frame(bytes)
+        };
+        self.waiting = Some((delivery, begins));
+        if is_whole {
+            (self.before, self.length) = (0, None);
+            self.received.count(length);
+        }
+        is_whole
+    }
+
+    /// What waits, once the core has returned the buffers of the frame before, or all but a few of
+    /// the pieces before; `None` if the core is gone, or nothing waits. If it is cancelled, it goes
+    /// on waiting.
+    pub async fn deliver(&mut self) -> Option<Delivery> {
+        let (_, begins) = self.waiting.as_ref()?;
+        let most = if *begins { 0 } else { PIECES - 1 };
+        while let Ok(buffer) = self.spare.try_recv() {
+            self.take_back(buffer);
+        }
+        while self.held > most {
+            let buffer = self.spare.recv().await?;
+            self.take_back(buffer);
+        }
+        self.held += 1;
+        self.waiting.take().map(|(delivery, _)| delivery)
+    }
+
+    /// Keeps a buffer that the core has returned, for the next frames or pieces.
+    fn take_back(&mut self, buffer: Vec<u8>) {
+        self.held = self.held.saturating_sub(1);
+        if buffer.capacity() > 0 && self.free.len() < PIECES {
+            self.free.push(buffer);
+        }
+    }
+
+    /// Whether a frame or a piece waits.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Forgets all frames: the neighbour has started again.
+    pub fn reset(&mut self) {
+        while self.spare.try_recv().is_ok() {}
+        (self.held, self.waiting) = (0, None);
+        (self.filled, self.before, self.length) = (0, 0, None);
+        self.received = Arc::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A frame of 8 to 48 bytes that begins with its number.
+    fn frame(number: u64) -> Arc<Vec<u8>> {
+        let rest = (0..10 * (number % 5)).map(|i| i as u8);
+        Arc::new(number.to_le_bytes().into_iter().chain(rest).collect())
+    }
+
+    #[test]
+    fn a_frame_continues_where_its_connection_broke() {
+        let mut outbox = Outbox::default();
+        outbox.push(frame(1));
+        assert!(outbox.resume(0, 19).unwrap_err().contains("19 bytes of this node's next frame"));
+        outbox.resume(0, 18).unwrap();
+        assert_eq!(outbox.partial(), 18);
+        outbox.acknowledge(1).unwrap();
+        assert_eq!(outbox.partial(), 0);
+        assert!(outbox.resume(1, 1).unwrap_err().contains("which has 0"));
+
+        let mut inbox = Inbox::new(mpsc::channel(2).1);
+        inbox.begin(9).unwrap();
+        inbox.space()[..4].fill(7);
+        inbox.fill(4);
+        assert_eq!(inbox.progress(), (0, 4));
+        assert!(inbox.begin(8).unwrap_err().to_string().contains("9 bytes when it began"));
+
+        // Pieces that were delivered count too.
+        let mut inbox = Inbox::new(mpsc::channel(2).1).cutting(40, 10);
+        inbox.begin(50).unwrap();
+        assert_eq!(inbox.space().len(), 10 + HEADER);
+        inbox.fill(10 + HEADER);
+        assert!(!inbox.complete());
+        inbox.reserve().unwrap();
+        assert_eq!(inbox.space().len(), 10);
+        inbox.fill(3);
+        assert_eq!(inbox.progress(), (0, 13 + HEADER as u64));
+    }
+
+    #[test]
+    fn frames_are_kept_until_they_are_acknowledged() {
+        let mut outbox = Outbox::default();
+        assert_eq!((outbox.push(frame(1)), outbox.push(frame(2))), (1, 2));
+        outbox.wrote(1);
+        assert_eq!((outbox.newly_free(), outbox.newly_free()), (1, 0));
+        assert_eq!(outbox.unacknowledged(), 1);
+        outbox.acknowledge(1).unwrap();
+        assert_eq!(
+            (outbox.frame(1), outbox.frame(2), outbox.frame(3)),
+            (None, Some(frame(2)), None)
+        );
+        assert!(outbox.acknowledge(0).unwrap_err().contains("has had 1"));
+        assert!(outbox.acknowledge(3).unwrap_err().contains("has sent 2"));
+        outbox.acknowledge(2).unwrap();
+        assert!(outbox.is_empty());
+        assert_eq!(outbox.newly_free(), 1);
+    }
+
+    #[test]
+    fn large_frames_keep_their_slots_until_they_are_acknowledged() {
+        let mut outbox = Outbox::default();
+        outbox.push(Arc::new(vec![0; KEPT + 1]));
+        outbox.wrote(1);
+        assert_eq!(outbox.newly_free(), 0);
+        outbox.acknowledge(1).unwrap();
+        assert_eq!(outbox.newly_free(), 1);
+    }
+
+    /// What may happen to a link.
+    #[derive(Clone, Copy, Debug)]
+    enum Event {
+        Send,
+        /// At most this many bytes of a frame reach the receiver's end of the connection.
+        Arrive(usize),
+        /// The core returns a buffer.
+        Return,
+        Acknowledge,
+        /// The connection breaks; frames and acknowledgements in flight are lost.
+        Break,
+    }
+
+    fn events() -> impl Strategy<Value = Vec<Event>> {
+        let event = prop_oneof![
+            4 => Just(Event::Send),
+            6 => (1..16usize).prop_map(Event::Arrive),
+            3 => Just(Event::Return),
+            2 => Just(Event::Acknowledge),
+            1 => Just(Event::Break),
+        ];
+        proptest::collection::vec(event, 0..120)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+        /// Both ends over any sequence of connections, against a list of what was sent.
+        #[test]
+        #[ignore = "slow"]
+        fn every_frame_is_delivered_once_and_in_order(
+            events in events(),
+            whole in 0usize..60,
+            piece in 1usize..12,
+        ) {
+            let (spare, returned) = mpsc::channel(RETURNED);
+            let mut inbox = Inbox::new(returned).cutting(whole, piece);
+            let mut outbox = Outbox::default();
+            let (mut sent, mut delivered, mut gathered) = (0u64, Vec::new(), Vec::new());
+            // The connection: the next frame to write and its first byte, and what is in flight.
+            let (mut next, mut from) = (1, 0);
+            let mut flight = VecDeque::<(u64, usize, Vec<u8>)>::new();
+            let mut held = 0;
+            let heal = [Event::Break]
+                .into_iter()
+                .chain([Event::Arrive(48), Event::Return].into_iter().cycle().take(8_000));
+            for event in events.into_iter().chain(heal) {
+                match event {
+                    Event::Send => {
+                        sent += 1;
+                        prop_assert_eq!(outbox.push(frame(sent)), sent);
+                    }
+                    // The reader reads no further while something waits.
+                    Event::Arrive(_) if inbox.is_waiting() => {}
+                    Event::Arrive(most) => {
+                        if let Some((number, length, mut bytes)) = flight.pop_front() {
+                            prop_assert_eq!(inbox.due(), number);
+                            inbox.begin(length).unwrap();
+                            let space = inbox.space();
+                            let some = space.len().min(most);
+                            let rest: Vec<u8> = bytes.split_off(some);
+                            space[..some].copy_from_slice(&bytes);
+                            inbox.fill(some);
+                            let is_whole = inbox.space().is_empty() && inbox.complete();
+                            prop_assert_eq!(is_whole, rest.is_empty());
+                            if !is_whole {
+                                flight.push_front((number, length, rest));
+                            }
+                        }
+                    }
+                    Event::Return if held > 0 => {
+                        held -= 1;
+                        spare.try_send(Vec::new()).unwrap();
+                    }
+                    Event::Return => {}
+                    Event::Acknowledge => {
+                        prop_assert!(outbox.acknowledge(inbox.received().take()).is_ok());
+                    }
+                    Event::Break => {
+                        flight.clear();
+                        // The next hello says what has arrived.
+                        let (received, partial) = inbox.progress();
+                        prop_assert!(outbox.resume(received, partial).is_ok());
+                        (next, from) = (outbox.first(), outbox.partial());
+                    }
+                }
+                while let Some(frame) = outbox.frame(next).filter(|_| {
+                    // The reader reads no further while a frame waits.
+                    flight.is_empty() && !inbox.is_waiting()
+                }) {
+                    let rest = frame[std::mem::take(&mut from)..].to_vec();
+                    flight.push_back((next, frame.len(), rest));
+                    outbox.wrote(next);
+                    next += 1;
+                }
+                let ready = futures::FutureExt::now_or_never(inbox.deliver());
+                if let Some(Some(delivery)) = ready {
+                    held += 1;
+                    let most = if gathered.is_empty() { 1 } else { PIECES };
+                    prop_assert!(held <= most, "the core has {} of {}", held, most);
+                    let length = match delivery {
+                        Delivery::Frame(bytes) => {
+                            prop_assert!(gathered.is_empty() && bytes.len() <= whole);
+                            gathered = bytes;
+                            gathered.len()
+                        }
+                        Delivery::Piece { length, bytes } => {
+                            gathered.extend_from_slice(&bytes);
+                            length
+                        }
+                    };
+                    if gathered.len() == length {
+                        let number = u64::from_le_bytes(gathered[..8].try_into().unwrap());
+                        prop_assert_eq!(&gathered, &*frame(number), "the bytes that were sent");
+                        delivered.push(number);
+                        gathered.clear();
+                    }
+                }
+            }
+            prop_assert_eq!(delivered, (1..=sent).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! The wire format of a link beside frames: messages of the control stream, and the envelope of the
+//! bulk stream.
+//!
+//! ```text
+//! control   length u32 | message (bincode, fixed integers)          both ways, at most 1 MiB + 4 KiB each
+//! bulk      length u64 | sequence u64 | frame                       one stream a direction
+//! ```
+//! On a new connection the first frame continues at the byte that the receiver's hello names.
+//! All numbers are little-endian. A length is compared with its limit before memory is reserved.
+
+use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
+use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    drive::Change,
+    gossip::frame::ENVELOPE,
+    net::life::{agreement::assembly::News, rounds::pace::Pace},
+    units::NodeId,
+};
+
+/// The longest canonical text of a section.
+pub const TEXT_LIMIT: usize = 1 << 20;
+
+/// The longest control message.
+pub const MESSAGE_LIMIT: usize = TEXT_LIMIT + 4096;
+
+/// A message of the control stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// The first message of each side.
+    Hello(Hello),
+    /// The canonical text of a section that differs.
+    Text(Section, String),
+    /// This many frames have arrived whole.
+    Ack(u64),
+    /// The sender is alive.
+    Heartbeat,
+    /// Nothing more will come; `None` if the run is over, else the reason why this node leaves.
+    Goodbye(Option<Reason>),
+    /// How far the sender's part of the network is linked, before the run begins.
+    Start(StartMessage),
+    /// Beats of nodes that are at work: a node's number, its count, and whether it waits for a lost
+    /// link instead.
+    Working(Vec<(u32, u64, bool)>),
+    /// Instead of a hello: the sender only examines the link (`gradvine doctor`).
+    Probe,
+    /// Nodes and the rounds of their newest checkpoints.
+    Saved(Vec<(u32, u64)>),
+    /// From the node that schedules checkpoints.
+    Schedule(Schedule),
+    /// Two programs run with the receiver's key: where the other one is, and which of them stays.
+    /// Instead of a hello it refuses the receiver.
+    Rival(String),
+    /// For whom nodes wait, and how much.
+    Pace(Vec<(NodeId, Pace)>),
+}
+
+/// When checkpoints are written. A newer schedule replaces an older one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Schedule {
+    /// Counts the schedules.
+    pub number: u64,
+    /// The rounds after which the next one is due; 0 for none.
+    pub next: u64,
+    /// The newest round of which every node has one: older ones are removed.
+    pub common: u64,
+}
+
+/// Why a node leaves a run: the first failure that it knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// The node that failed.
+    pub node: u32,
+    /// The failure.
+    pub text: String,
+    /// Whether that node only leaves.
+    pub leaves: bool,
+}
+
+/// Messages along the spanning tree until all nodes are linked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StartMessage {
+    /// To the parent: this node and all nodes below it are linked with all their neighbours.
+    Ready(Saved),
+    /// To the parent and the children: some links are missing, with their names.
+    Waiting(String),
+    /// To the children: all nodes are linked, and the run begins or goes on.
+    Begin(Beginning),
+    /// To the parent: this node and all nodes below it have written their results.
+    Written,
+    /// To the children: all nodes have written their results.
+    Over,
+    /// To all neighbours, while members are chosen: what this node knows.
+    Assembly(News),
+}
+
+/// The checkpoints of several nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Saved {
+    /// Nodes and their checkpoints, at most [`MOST_ROUNDS`] of each.
+    pub nodes: Vec<(NodeId, Vec<Kept>)>,
+    /// The newest one of which, as far as one of them knows, all members have had one.
+    pub common: Kept,
+    /// The history that belongs to the newest checkpoint of these nodes.
+    pub history: Vec<Change>,
+}
+
+impl Saved {
+    /// The newest checkpoint of these nodes.
+    pub fn newest(&self) -> Kept {
+        self.nodes.iter().flat_map(|(_, kept)| kept).copied().max().unwrap_or_default()
+    }
+}
+
+/// A checkpoint of a node. A later one is greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Kept {
+    /// The membership in which it was written.
+    pub membership: u64,
+    /// Rounds done.
+    pub rounds: u64,
+}
+
+/// Where a run begins or goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beginning {
+    /// Rounds done.
+    pub rounds: u64,
+    /// Whether all nodes begin at the mean of the models that some have, after round 0.
+    pub anew: bool,
+    /// The nodes that have no checkpoint of that round: they give no model to the mean.
+    pub without: Vec<NodeId>,
+    /// All changes so far.
+    pub history: Vec<Change>,
+}
+
+/// The maximum number of checkpoints that a node names.
+pub const MOST_ROUNDS: usize = 64;
+
+/// The maximum number of changes of a run's members.
+pub const MOST_CHANGES: usize = 1000;
+
+/// How many changes fit a message between so many nodes.
+pub fn most_changes(nodes: usize) -> usize {
+    (TEXT_LIMIT / 2 / (64 + 8 * nodes)).min(MOST_CHANGES)
+}
+
+/// The id of no membership: the node takes part in the choice of members.
+pub const ASSEMBLY: u64 = u64::MAX;
+
+/// The sections on which two nodes must agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Section {
+    /// Nodes, links, weights.
+    Topology,
+    /// Rule, compressor, optimizer, seed, rounds.
+    Experiment,
+    /// Kind, shape and initial parameters.
+    Model,
+}
+
+impl std::fmt::Display for Section {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Section::Topology => "topology",
+            Section::Experiment => "experiment",
+            Section::Model => "model",
+        })
+    }
+}
+
+/// The first message: the identity of a node and the digests of its run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`crate::net::VERSION`].
+    pub(crate) version: u32,
+    /// The run's id.
+    pub(crate) run: String,
+    /// This node's number in the topology.
+    pub(crate) node: u32,
+    /// SHA-256 of each section's canonical text, in the order of [`Section`].
+    pub(crate) digests: [[u8; 32]; 3],
+    /// The model's dimension d.
+    pub(crate) parameters: u64,
+    /// Hash of the arithmetic self-test.
+    pub(crate) arithmetic: u64,
+    /// The number of the other's last frame that this node has.
+    pub(crate) received: u64,
+    /// The bytes of the next one that have arrived: the sender goes on after them.
+    pub(crate) partial: u64,
+    /// A random number of this node's running program.
+    pub(crate) incarnation: u64,
+    /// That of the other's program with which this end has a session; 0 before the first.
+    pub(crate) known: u64,
+    /// The id of its membership; the greatest number while members are chosen.
+    pub(crate) membership: u64,
+    /// A random number of the process in which it runs, over all attempts.
+    pub(crate) program: u64,
+    /// For how long that has run, in milliseconds.
+    pub(crate) age: u64,
+}
+
+/// Errors of a stream: it ended, or its bytes are invalid.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// The stream failed or ended.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// Longer than allowed.
+    #[error("a {what} of {length} bytes: at most {limit} are accepted")]
+    Long {
+        /// Message or frame.
+        what: &'static str,
+        /// The length announced.
+        length: u64,
+        /// The maximum length.
+        limit: usize,
+    },
+    /// The bytes do not decode.
+    #[error("a control message that does not decode: {0}")]
+    Malformed(String),
+    /// A frame that continues with another length than it began with.
+    #[error("a frame of {found} bytes, which had {begun} bytes when it began")]
+    Continued {
+        /// The length announced.
+        found: usize,
+        /// The length announced on the connection before.
+        begun: usize,
+    },
+    /// A gap or a repetition.
+    #[error("frame number {found} instead of {expected}")]
+    Sequence {
+        /// The number announced.
+        found: u64,
+        /// The number expected.
+        expected: u64,
+    },
+}
+
+fn layout() -> Configuration<LittleEndian, Fixint, Limit<MESSAGE_LIMIT>> {
+    bincode::config::standard().with_fixed_int_encoding().with_limit::<MESSAGE_LIMIT>()
+}
+
+/// Encodes a message, length first.
+///
+/// # Panics
+/// If it does not encode. Texts must be cut before, with `hello::sentence`.
+pub fn encode(message: &Message) -> Vec<u8> {
+    let body = bincode::serde::encode_to_vec(message, layout()).expect("a control message encodes");
+    let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
+    bytes.extend(body);
+    bytes
+}
+
+/// Decodes a message from its bytes, without the length.
+///
+/// # Errors
+/// If the bytes do not decode, or some are left over.
+pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
+    let (message, used) = bincode::serde::decode_from_slice(bytes, layout())
+        .map_err(|error| WireError::Malformed(error.to_string()))?;
+    if used != bytes.len() {
+        return Err(WireError::Malformed(format!("{} bytes are left over", bytes.len() - used)));
+    }
+    Ok(message)
+}
+
+/// Sends one message.
+pub async fn write(
+    stream: &mut (impl AsyncWrite + Unpin),
+    message: &Message,
+) -> std::io::Result<()> {
+    stream.write_all(&encode(message)).await?;
+    stream.flush().await
+}
+
+/// Receives one message.
+pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Message, WireError> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).await?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > MESSAGE_LIMIT {
+        return Err(WireError::Long {
+            what: "control message",
+            length: length as u64,
+            limit: MESSAGE_LIMIT,
+        });
+    }
+    let mut bytes = vec![0; length];
+    stream.read_exact(&mut bytes).await?;
+    decode(&bytes)
+}
+
+/// The bytes before a frame: its number and length.
+pub fn envelope(length: usize, sequence: u64) -> [u8; ENVELOPE] {
+    let mut bytes = [0; ENVELOPE];
+    bytes[..8].copy_from_slice(&(length as u64).to_le_bytes());
+    bytes[8..].copy_from_slice(&sequence.to_le_bytes());
+    bytes
+}
+
+/// The length of the frame after an envelope, once its number and length are valid.
+///
+/// # Errors
+/// If the length exceeds the limit or the number is not the next one.
+pub fn open_envelope(bytes: &[u8; ENVELOPE], due: u64, limit: usize) -> Result<usize, WireError> {
+    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+    let (length, found) = (word(0), word(8));
+    if length > limit as u64 {
+        return Err(WireError::Long { what: "frame", length, limit });
+    }
+    if found != due {
+        return Err(WireError::Sequence { found, expected: due });
+    }
+    Ok(length as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hello() -> Hello {
+        Hello {
+            version: 1,
+            run: "run".into(),
+            node: 2,
+            digests: [[1; 32], [2; 32], [3; 32]],
+            parameters: 4,
+            arithmetic: 5,
+            received: 6,
+            partial: 7,
+            incarnation: 9,
+            known: 10,
+            membership: 11,
+            program: 12,
+            age: 13,
+        }
+    }
+
+    #[test]
+    fn golden_bytes() {
+        assert_eq!(encode(&Message::Heartbeat), [4, 0, 0, 0, 3, 0, 0, 0]);
+        assert_eq!(encode(&Message::Ack(1)), [12, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        let mut expected = vec![0, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0];
+        expected.extend(b"run");
+        expected.extend([2, 0, 0, 0]);
+        expected.extend([[1; 32], [2; 32], [3; 32]].concat());
+        for word in [4u64, 5, 6, 7, 9, 10, 11, 12, 13] {
+            expected.extend(word.to_le_bytes());
+        }
+        assert_eq!(encode(&Message::Hello(hello()))[4..], expected);
+        assert_eq!(envelope(0x0102, 3), [2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn messages_come_back() {
+        let messages = [
+            Message::Hello(hello()),
+            Message::Text(Section::Model, "a = 1\n".into()),
+            Message::Goodbye(Some(Reason { node: 3, text: "late".into(), leaves: true })),
+            Message::Start(StartMessage::Waiting("node a waits for b".into())),
+            Message::Working(vec![(3, 7, true)]),
+            Message::Saved(vec![(3, 7)]),
+            Message::Rival("of node a".into()),
+            Message::Pace(vec![(
+                NodeId(2),
+                Pace { number: 3, waiting: Some(80), ..Pace::default() },
+            )]),
+            Message::Schedule(Schedule { number: 1, next: 20, common: 10 }),
+            Message::Start(StartMessage::Begin(Beginning { rounds: 10, ..Beginning::default() })),
+        ];
+        for message in messages {
+            assert_eq!(decode(&encode(&message)[4..]).unwrap(), message);
+        }
+    }
+
+    #[test]
+    fn a_length_beyond_the_limit_takes_no_memory() {
+        let mut bytes = &u32::MAX.to_le_bytes()[..];
+        let error = futures::executor::block_on(read(&mut bytes)).unwrap_err();
+        assert!(
+            error.to_string().contains("4294967295 bytes: at most 1052672 are accepted"),
+            "{error}"
+        );
+        // A text that claims 2^61 bytes inside a short message.
+        let mut text = encode(&Message::Text(Section::Model, String::new()))[4..].to_vec();
+        text[8..16].copy_from_slice(&(1u64 << 61).to_le_bytes());
+        assert!(matches!(decode(&text), Err(WireError::Malformed(_))));
+    }
+
+    #[test]
+    fn envelopes_are_checked() {
+        assert_eq!(open_envelope(&envelope(100, 7), 7, 100).unwrap(), 100);
+        assert!(matches!(open_envelope(&envelope(101, 7), 7, 100), Err(WireError::Long { .. })));
+        assert!(matches!(
+            open_envelope(&envelope(100, 9), 7, 100),
+            Err(WireError::Sequence { found: 9, expected: 7 })
+        ));
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The design that all nodes of a run share, and what is checked before a run begins.
+
+pub(crate) mod lies;
+pub(crate) mod needs;
+pub mod outlook;
+pub(crate) mod resolved;
+pub(crate) mod stop_early;
+pub(crate) mod warm_start;

@@ -1,0 +1,644 @@
+//! The design that all nodes of a run share: an experiment with every constant resolved and every
+//! combination checked.
+
+use std::{path::Path, sync::Arc};
+
+use super::{needs, stop_early, warm_start};
+use crate::{
+    compress::{self, Compressor},
+    config::ConfigError,
+    data::Task,
+    experiment::{
+        DataParams, Experiment, Policy, RequireParams, StartParams, TopologyParams, Transport,
+        Weighting,
+    },
+    gossip::{
+        NewRule, NodeConfig, plan,
+        rule::{self, Prepared, Setting, Steps},
+        tree::{self, Readers, Setup},
+    },
+    learn::{
+        Init, MAX_PARAMETERS, Model, ModelParams, Optimizer, OptimizerConfig, OptimizerParams,
+        Tensor, count_elements, count_trained,
+    },
+    mixing::{MatrixError, Schedule, Topology, TopologyError, Weights, family},
+    run::shards::opening::{Opening, Sums},
+    units::NodeId,
+    vector,
+};
+
+/// The shared part of a run. Two nodes with the same design end with the same bits.
+pub struct Design {
+    /// The resolved experiment, as written into the run directory.
+    pub experiment: Experiment,
+    /// The links between nodes and their weights.
+    pub topology: Arc<Topology>,
+    /// The links in use in each round.
+    pub schedule: Arc<Schedule>,
+    /// The tensors of x.
+    pub tensors: Vec<Tensor>,
+    /// The number of features, if the model is one of ours and rows are tables; else 0.
+    pub features: usize,
+    /// The maximum number of classes in a node's rows, or the number of predicted values; 0 for a
+    /// model that a program brings.
+    pub outputs: usize,
+    /// The compressor of vectors.
+    pub compressor: Arc<dyn Compressor>,
+    /// The compressor's nominal delta at the model's dimension.
+    pub nominal_delta: f64,
+    /// The rule, ready for every node.
+    pub rule: Prepared,
+    /// The local optimizer.
+    pub optimizer: OptimizerConfig,
+    /// x_0: the same on every node, or this node's if one node gives its own to all.
+    pub initial: Arc<Vec<f32>>,
+    /// The node that gives its x_0 to all.
+    pub initial_from: Option<NodeId>,
+    /// Further values that must be the same at all nodes, with their keys: those of a program, or
+    /// the names of columns.
+    pub agreed: Vec<(String, String)>,
+    /// What the readers of the rows have assumed or noticed and a user should know.
+    pub remarks: Vec<String>,
+    /// The names of the predicted columns, if the rows have names.
+    pub(crate) targets: Vec<String>,
+}
+
+impl std::fmt::Debug for Design {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (rule, nodes) = (self.rule_name(), self.topology.nodes());
+        write!(f, "Design({rule}, {nodes} nodes, {} parameters)", self.parameters())
+    }
+}
+
+impl Design {
+    /// What a user should know before the run: about the rows, then about the rule.
+    pub fn warnings(&self) -> impl Iterator<Item = &String> {
+        self.remarks.iter().chain(&self.rule.warnings)
+    }
+
+    /// Resolves an experiment on a topology, for data of these sizes.
+    ///
+    /// # Errors
+    /// If a value is out of range or a combination cannot work.
+    pub fn new(
+        mut experiment: Experiment,
+        topology: Arc<Topology>,
+        inputs: usize,
+        outputs: usize,
+    ) -> Result<Design, ConfigError> {
+        check_run(&experiment)?;
+        let model = Model::resolve(&experiment.model, Some(inputs), Some(outputs))?;
+        // Nodes that write the default and those that leave it out agree.
+        let usual = ModelParams { task: None, ..experiment.model.clone() }.task()?;
+        experiment.model.task = experiment.model.task.filter(|task| *task != usual);
+        experiment.model.inputs = Some(inputs);
+        experiment.model.outputs = Some(outputs);
+        experiment.data.weighting.get_or_insert(Weighting::Nodes);
+        if let Some(scale) = warm_start::scale_of_init(&experiment)? {
+            experiment.data.scale = Some(scale);
+        }
+        if let Some(scale) = warm_start::target_scale_of_init(&experiment, outputs) {
+            experiment.data.target_scale = Some(scale);
+        }
+        if let Some(scale) = &experiment.data.scale {
+            scale.check("data.scale", inputs)?;
+        }
+        if let Some(scale) = &experiment.data.target_scale {
+            if !experiment.model.scales_targets() {
+                let problem = "only a model of numbers with hidden layers scales its targets: \
+                               leave it out, or use kind = \"mlp\" with task = \"regression\"";
+                return Err(ConfigError::at("data.target_scale", problem));
+            }
+            scale.check("data.target_scale", outputs)?;
+        }
+        Sums::of(&experiment, inputs, outputs).check()?;
+        needs::one_copy(model.parameters())?;
+        let (init, seed) = (experiment.own_init(), experiment.run.seed);
+        let initial = model.initial(init, &experiment.folder, seed)?;
+        let sizes = (inputs, outputs);
+        let (tensors, initial) = (model.tensors().to_vec(), Arc::new(initial));
+        Design::resolve(experiment, topology, tensors, initial, sizes)?.check_members()
+    }
+
+    /// Resolves an experiment on a topology, for a model that a program brings: `tensors` and their
+    /// initial values, which must be the same at all nodes. The sections `[model]` and `[data]` of
+    /// the experiment are ignored, except `data.weighting`.
+    ///
+    /// # Errors
+    /// If a value is out of range, a combination cannot work, or the tensors and `initial` have
+    /// different lengths.
+    pub fn of_tensors(
+        mut experiment: Experiment,
+        topology: Arc<Topology>,
+        tensors: Vec<Tensor>,
+        initial: Vec<f32>,
+    ) -> Result<Design, ConfigError> {
+        check_run(&experiment)?;
+        check_tensors(&tensors, &initial)?;
+        stop_early::refuse(&experiment.run)?;
+        needs::one_copy(initial.len())?;
+        let init = experiment.model.init.filter(|init| matches!(init, Init::From(_)));
+        experiment.model = ModelParams { kind: OWN_MODEL.into(), init, ..ModelParams::default() };
+        experiment.data = DataParams {
+            weighting: experiment.data.weighting.or(Some(Weighting::Nodes)),
+            source: OWN_MODEL.into(),
+            standardize: false,
+            ..DataParams::default()
+        };
+        let initial = Arc::new(initial);
+        Design::resolve(experiment, topology, tensors, initial, (0, 0))?.check_members()
+    }
+
+    /// Checks the numbers of nodes that the run needs, and whether it can go on without some.
+    fn check_members(self) -> Result<Design, ConfigError> {
+        let nodes = self.topology.nodes();
+        let Experiment { run, absence, checkpoint, .. } = &self.experiment;
+        if let Some(RequireParams { nodes: least, share }) = &run.require {
+            if !(1..=nodes).contains(&(*least as usize)) {
+                let problem = format!("expected 1 to {nodes}, the nodes of the topology");
+                return Err(ConfigError::new("run.require.nodes", least, problem));
+            }
+            if !(0.0..=1.0).contains(share) {
+                let problem = "expected a number from 0 to 1";
+                return Err(ConfigError::new("run.require.share", share, problem));
+            }
+        }
+        let least = nodes / 2 + 1;
+        let fits = |place: &str, quorum: u32| {
+            let problem =
+                format!("expected more than half of the {nodes} nodes, {least} to {nodes}");
+            match (least..=nodes).contains(&(quorum as usize)) {
+                true => Ok(()),
+                false => Err(ConfigError::new(place, quorum, problem)),
+            }
+        };
+        if let Some(quorum) = absence.quorum {
+            fits("absence.quorum", quorum)?;
+        }
+        if let StartParams::Quorum(start) = &run.start {
+            fits("run.start.quorum", start.quorum)?;
+            check_seconds("run.start.within_s", start.within_s)?;
+            if absence.policy == Policy::Wait {
+                let problem = "the nodes that come later can only join with absence.policy = \
+                               \"continue\"";
+                return Err(ConfigError::at("run.start", problem));
+            }
+        }
+        if absence.policy == Policy::Wait {
+            return Ok(self);
+        }
+        let wrong = |problem: &str| Err(ConfigError::new("absence.policy", "continue", problem));
+        if nodes < 3 {
+            return wrong("more than half of 2 nodes are both: it takes at least 3");
+        }
+        if absence.deadline_s == 0.0 {
+            return wrong("after absence.deadline_s, which is 0 (for ever): set a deadline");
+        }
+        if !plan::can_pause(&*self.rule.plan) {
+            return wrong(
+                "this rule has messages in flight between rounds, so it has no checkpoints to go \
+                 on from: choose another rule, or absence.policy = \"wait\"",
+            );
+        }
+        if checkpoint.every_s == 0.0 && checkpoint.every_rounds.is_none() {
+            return wrong("nodes go on from checkpoints, and checkpoint.every_s is 0 (never)");
+        }
+        if self.initial_from.is_some() && run.start.quorum().is_some() {
+            let problem = "model.init names a node that gives the initial model: use \"all\"";
+            return Err(ConfigError::at("run.start", problem));
+        }
+        // All nodes' views fit one control message.
+        if 64 * nodes + 16 * self.topology.links() > 1 << 20 {
+            return wrong("the topology is too large: nodes tell each other all links");
+        }
+        Ok(self)
+    }
+
+    /// The steps that both kinds of model share.
+    fn resolve(
+        mut experiment: Experiment,
+        topology: Arc<Topology>,
+        tensors: Vec<Tensor>,
+        initial: Arc<Vec<f32>>,
+        (features, outputs): (usize, usize),
+    ) -> Result<Design, ConfigError> {
+        tree::check(&topology)?;
+        let initial_from = initial_from(&experiment, &topology)?;
+        let parameters = count_trained(&tensors);
+        let trained = tensors.iter().filter(|tensor| !tensor.is_statistic);
+        let built = compress::build(&experiment.compressor)?;
+        let nominal_delta = compress::nominal_delta(&*built.compressor, parameters);
+        let schedule =
+            Arc::new(Schedule::new(&experiment.topology.schedule, &topology, experiment.run.seed)?);
+        let setting = Setting {
+            topology: &topology,
+            schedule: &schedule,
+            compressor: &built.compressor,
+            nominal_delta,
+            parameters,
+            shapes: &trained.map(Tensor::matrix).collect::<Vec<_>>(),
+            seed: experiment.run.seed,
+            allow_unstable: experiment.run.allow_unstable,
+        };
+        let rule = rule::prepare(&experiment.rule, &setting)?;
+        let mut rule = rule.beside_statistics(initial.len() - parameters, &schedule);
+        let optimizer = experiment.optimizer.check(experiment.run.rounds)?;
+        let OptimizerParams { momentum, step, .. } = experiment.optimizer;
+        let steps = Steps { momentum, step, adaptive: optimizer.adam.is_some() };
+        let unstable = experiment.run.allow_unstable;
+        rule.warnings.extend(rule::advise(&rule.resolved, &steps, unstable)?);
+        rule.warnings.extend(weighting_warning(&experiment));
+        if let Some(every) = experiment.run.mean_every {
+            rule = rule.with_means(every, &topology, initial.len())?;
+        }
+        stop_early::check_rule(&experiment.run, &*rule.plan, &topology)?;
+        experiment.rule = rule.resolved.clone();
+        experiment.compressor = built.resolved;
+        Ok(Design {
+            experiment,
+            topology,
+            schedule,
+            tensors,
+            features,
+            outputs,
+            compressor: built.compressor,
+            nominal_delta,
+            rule,
+            optimizer,
+            initial,
+            initial_from,
+            agreed: Vec::new(),
+            remarks: Vec::new(),
+            targets: Vec::new(),
+        })
+    }
+
+    /// The design of a run of some of the nodes, without the links in `cut`: see
+    /// [`Topology::restricted`]. The rule's constants stay as they are.
+    ///
+    /// # Errors
+    /// If these nodes are not connected, or the rule or the schedule needs the others.
+    pub fn restricted(
+        &self,
+        members: &[NodeId],
+        cut: &[(NodeId, NodeId)],
+    ) -> Result<Design, ConfigError> {
+        let topology = Arc::new(self.topology.restricted(members, cut)?);
+        let mut experiment = self.experiment.clone();
+        if self.initial_from.is_some_and(|from| !members.contains(&from)) {
+            // The node that gives the initial model is needed at the beginning only.
+            experiment.model.init = None;
+        }
+        let (tensors, sizes) = (self.tensors.clone(), (self.features, self.outputs));
+        Design::resolve(experiment, topology, tensors, Arc::clone(&self.initial), sizes)
+    }
+
+    /// The configuration of one node's core.
+    pub fn node(&self, id: NodeId, setup: Option<Setup>, readers: Readers) -> NodeConfig {
+        NodeConfig {
+            id,
+            topology: Arc::clone(&self.topology),
+            plan: Arc::clone(&self.rule.plan),
+            rule: self.new_rule(id),
+            x: self.initial.to_vec(),
+            initial_from: self.initial_from,
+            seed: self.experiment.run.seed,
+            lie: None,
+            max_norm: self.experiment.robust.max_norm,
+            rounds: self.experiment.run.rounds,
+            evaluate_every: self.experiment.run.evaluate_every,
+            stopping: stop_early::patience(&self.experiment.run),
+            setup,
+            readers,
+        }
+    }
+
+    fn new_rule(&self, id: NodeId) -> NewRule {
+        let spawn = Arc::clone(&self.rule.spawn);
+        Box::new(move |x| spawn(id, x))
+    }
+
+    /// One node's optimizer on a shard of this many rows.
+    pub(crate) fn optimizer(&self, node: NodeId, rows: usize) -> Optimizer {
+        Optimizer::new(
+            self.optimizer.clone(),
+            self.experiment.run.seed,
+            node,
+            rows,
+            self.parameters(),
+        )
+    }
+
+    /// The model's dimension d.
+    pub fn parameters(&self) -> usize {
+        self.initial.len()
+    }
+
+    /// The names of the classes, as far as the experiment gives them, or of the predicted numbers,
+    /// as far as the rows do.
+    pub(crate) fn output_names(&self) -> Vec<String> {
+        let data = &self.experiment.data;
+        if let Some(classes) = &data.classes {
+            return classes.clone();
+        }
+        let are_values = self.table_model().is_ok_and(|model| model.task() == Task::Regression);
+        if are_values && self.targets.len() == self.outputs {
+            self.targets.clone()
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Whether f_i is weighted by its share of the rows.
+    pub fn by_rows(&self) -> bool {
+        self.experiment.data.weighting == Some(Weighting::Rows)
+    }
+
+    /// The maximum frame length, in bytes: the plan's, or that of a tree exchange.
+    pub(crate) fn frame_limit(&self) -> usize {
+        use crate::gossip::frame::HEADER;
+        let record = tree::setup_limit(Opening::byte_len(&self.sums()));
+        let tree = (8 * self.parameters()).max(self.topology.nodes().saturating_mul(record + 8));
+        HEADER + plan::payload_limit(&*self.rule.plan, self.topology.nodes()).max(tree)
+    }
+
+    /// The sums that nodes exchange before round 0.
+    pub(crate) fn sums(&self) -> Sums {
+        Sums::of(&self.experiment, self.features, self.outputs)
+    }
+
+    /// The model of `[model]`, with known sizes.
+    ///
+    /// # Errors
+    /// If a program has brought the model.
+    pub(crate) fn table_model(&self) -> Result<Model, ConfigError> {
+        Ok(Model::resolve(&self.experiment.model, None, None)?)
+    }
+
+    /// The rule's name.
+    pub fn rule_name(&self) -> &str {
+        self.experiment.rule.get("kind").and_then(toml::Value::as_str).unwrap_or("?")
+    }
+}
+
+/// The weighting of nodes that have files of their own, if the experiment does not state it.
+pub(crate) fn weighting_of_files(experiment: &Experiment) -> Weighting {
+    if counts_nodes(experiment) { Weighting::Nodes } else { Weighting::Rows }
+}
+
+fn counts_nodes(experiment: &Experiment) -> bool {
+    rule::of(&experiment.rule).is_some_and(|rule| rule.counts_nodes)
+}
+
+/// A warning if nodes are weighted by rows with a rule that counts nodes.
+fn weighting_warning(experiment: &Experiment) -> Option<String> {
+    let by_rows = experiment.data.weighting == Some(Weighting::Rows);
+    (by_rows && counts_nodes(experiment)).then(|| {
+        "data.weighting = \"rows\": this rule counts nodes: it ignores the sizes of updates, or \
+         takes large ones for lies; use \"nodes\""
+            .to_string()
+    })
+}
+
+/// The value of `model.kind` and `data.source` in the files of runs whose model a program brought.
+pub const OWN_MODEL: &str = "own";
+
+/// The node that gives the initial model: `model.init = "from:NODE"`.
+fn initial_from(
+    experiment: &Experiment,
+    topology: &Topology,
+) -> Result<Option<NodeId>, ConfigError> {
+    let Some(Init::From(name)) = &experiment.model.init else { return Ok(None) };
+    let mut ids = (0..topology.nodes()).map(NodeId::from);
+    let found = ids.find(|&id| topology.node(id).name == *name);
+    found.map(Some).ok_or_else(|| {
+        let problem = format!(
+            "`{}` has no node `{name}`: expected `from:` and a node's name",
+            topology.name()
+        );
+        ConfigError::new("model.init", format!("\"from:{name}\""), problem)
+    })
+}
+
+/// The parameters of a model of these tensors; `None` above the accepted number.
+pub fn count_parameters(tensors: &[Tensor]) -> Option<usize> {
+    count_elements(tensors).filter(|&parameters| parameters <= MAX_PARAMETERS)
+}
+
+/// Checks the tensors of a program's model.
+fn check_tensors(tensors: &[Tensor], initial: &[f32]) -> Result<(), ConfigError> {
+    let total = count_parameters(tensors).ok_or_else(|| {
+        let problem = format!("at most {MAX_PARAMETERS} numbers are accepted");
+        ConfigError::new("tensors", format!("{} tensors", tensors.len()), problem)
+    })?;
+    if total != initial.len() || total == 0 {
+        let problem = format!(
+            "the tensors hold {total} numbers: expected as many initial values, and at least one"
+        );
+        return Err(ConfigError::new("initial", format!("{} numbers", initial.len()), problem));
+    }
+    if count_trained(tensors) == 0 || !tensors.is_sorted_by_key(|tensor| tensor.is_statistic) {
+        let problem =
+            "statistics are expected after all parameters, of which there is at least one";
+        return Err(ConfigError::at("tensors", problem));
+    }
+    let mut names = std::collections::BTreeSet::new();
+    for tensor in tensors {
+        let plain = !tensor.name.is_empty()
+            && tensor.name.len() <= 256
+            && tensor.name != "__metadata__"
+            && !tensor.name.chars().any(|c| c.is_control() || c == '=');
+        if !plain || !names.insert(&tensor.name) {
+            return Err(ConfigError::new(
+                "tensors",
+                format!("{:?}", tensor.name),
+                "expected names of 1 to 256 characters without control characters and `=`, each \
+                 once",
+            ));
+        }
+    }
+    match vector::first_non_finite(initial) {
+        Some(at) => Err(ConfigError::new(
+            format!("initial[{at}]"),
+            initial[at],
+            "a finite number is needed",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Reads the topology that an experiment names.
+///
+/// # Errors
+/// If neither a file nor a family is named, both are, a size is missing or superfluous, or the
+/// topology is wrong.
+pub fn topology(
+    params: &TopologyParams,
+    folder: &Path,
+    seed: u64,
+) -> Result<Topology, ConfigError> {
+    let weights =
+        params.weights.as_deref().map(str::parse::<Weights>).transpose().map_err(inside)?;
+    let sizes = [
+        ("nodes", params.nodes),
+        ("rows", params.rows),
+        ("columns", params.columns),
+        ("degree", params.degree),
+    ];
+    match (&params.file, &params.family) {
+        (Some(file), None) => {
+            if let Some((key, size)) = sizes.iter().find_map(|(key, size)| Some((key, (*size)?))) {
+                let problem = format!(
+                    "\"{file}\" says its size itself: leave the key out, or name a family instead \
+                     of a file"
+                );
+                return Err(ConfigError::new(format!("topology.{key}"), size, problem));
+            }
+            let beside = folder.join(file);
+            let spec = if beside.is_file() { beside.display().to_string() } else { file.clone() };
+            let parsed = Topology::parse_with(&spec, weights, seed);
+            parsed.map_err(|error| in_spec(error, file, params.weights.as_deref()))
+        }
+        (None, Some(family)) => Topology::parse_with(&family_spec(family, &sizes)?, weights, seed)
+            .map_err(|error| inside(error.into())),
+        (None, None) => Err(ConfigError::at(
+            "topology",
+            "name a file (or a spec such as file = \"ring:8\"), or a family and its size",
+        )),
+        (Some(file), Some(_)) => Err(ConfigError::new(
+            "topology.file",
+            format!("\"{file}\""),
+            "give a file or a family, not both",
+        )),
+    }
+}
+
+/// The error of a key of `[topology]`, unless it is of a file.
+fn inside(error: ConfigError) -> ConfigError {
+    let place = format!("topology.{}", error.place);
+    if error.file.is_some() { error } else { error.with_place(place) }
+}
+
+/// The error of a file or a spec such as `ring:8`, with the key that is to be corrected.
+fn in_spec(error: TopologyError, spec: &str, weights: Option<&str>) -> ConfigError {
+    match (&error, weights) {
+        (&TopologyError::Matrix { error: MatrixError::NoGap { rho, .. }, .. }, Some(weights)) => {
+            let mut error = ConfigError::from(error).with_value(format!("\"{weights}\""));
+            error.problem = format!("rho = {rho}: {}", error.problem);
+            error.with_place("topology.weights")
+        }
+        (TopologyError::Config(of_key), _) if of_key.place == "weights" => inside(error.into()),
+        _ => error.of_spec("topology.file", spec),
+    }
+}
+
+/// `random-regular:16:4` from a family and its sizes.
+fn family_spec(name: &str, sizes: &[(&str, Option<u32>)]) -> Result<String, ConfigError> {
+    let family = family::find(name).map_err(|_| {
+        let names: Vec<&str> = family::REGISTRY.iter().map(|family| family.name()).collect();
+        ConfigError::new(
+            "topology.family",
+            format!("\"{name}\""),
+            format!("expected one of {}", names.join(", ")),
+        )
+        .with_accepted(names)
+    })?;
+    let keys: Vec<&str> = family.keys().iter().copied().filter(|key| *key != "seed").collect();
+    let takes = || format!("a {name} takes {}", keys.join(" and "));
+    if let Some((key, size)) =
+        sizes.iter().find_map(|(key, size)| Some((key, size.filter(|_| !keys.contains(key))?)))
+    {
+        return Err(ConfigError::new(
+            format!("topology.{key}"),
+            size,
+            format!("{}: leave this key out", takes()),
+        ));
+    }
+    let value = |key: &&str| {
+        let size = sizes.iter().find(|(name, _)| name == key).and_then(|(_, size)| *size);
+        size.map(|size| size.to_string()).ok_or_else(|| {
+            ConfigError::at(format!("topology.{key}"), format!("is missing: {}", takes()))
+        })
+    };
+    let values = keys.iter().map(value).collect::<Result<Vec<_>, _>>()?;
+    Ok(format!("{name}:{}", values.join(&family.separator().to_string())))
+}
+
+/// Checks a number of seconds.
+fn check_seconds(key: &str, value: f64) -> Result<(), ConfigError> {
+    if value.is_finite() && (0.1..=86_400.0 * 30.0).contains(&value) {
+        return Ok(());
+    }
+    let problem = "expected a number of seconds from 0.1 to 2592000 (30 days)";
+    Err(ConfigError::new(key, value, problem))
+}
+
+/// Checks the ranges of `[run]`.
+pub(super) fn check_run(experiment: &Experiment) -> Result<(), ConfigError> {
+    let run = &experiment.run;
+    for (key, value) in [("run.rounds", run.rounds), ("run.evaluate_every", run.evaluate_every)] {
+        if value == 0 {
+            return Err(ConfigError::new(key, value, "expected a whole number from 1"));
+        }
+    }
+    if run.mean_every == Some(0) {
+        return Err(ConfigError::new("run.mean_every", 0, "expected a whole number from 1"));
+    }
+    stop_early::check(run)?;
+    check_seconds("run.patience_s", run.patience_s)?;
+    check_seconds("run.work_s", run.work_s)?;
+    check_seconds("run.connect_s", run.connect_s)?;
+    check_seconds("absence.wait_s", experiment.absence.wait_s)?;
+    let absent = experiment.absence.deadline_s;
+    if absent != 0.0 && !(0.1..=86_400.0 * 30.0).contains(&absent) {
+        let problem = "expected 0 (for ever) or a number of seconds from 0.1 to 2592000 (30 days)";
+        return Err(ConfigError::new("absence.deadline_s", absent, problem));
+    }
+    let (every, rounds) = (experiment.checkpoint.every_s, experiment.checkpoint.every_rounds);
+    if every != 0.0 && !(0.1..=86_400.0 * 30.0).contains(&every) {
+        let problem = "expected 0 (never) or a number of seconds from 0.1 to 2592000 (30 days)";
+        return Err(ConfigError::new("checkpoint.every_s", every, problem));
+    }
+    if let Some(rounds) = rounds.filter(|rounds| !(1..=i64::MAX as u64).contains(rounds)) {
+        let problem = "expected a whole number from 1 to 9223372036854775807";
+        return Err(ConfigError::new("checkpoint.every_rounds", rounds, problem));
+    }
+    if let Some(most) = experiment.robust.max_norm.filter(|most| !(*most > 0.0 && most.is_finite()))
+    {
+        let problem = "expected a finite number above 0";
+        return Err(ConfigError::new("robust.max_norm", most, problem));
+    }
+    if let Some(name) = &run.congestion {
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        let wrong =
+            |problem: &str| Err(ConfigError::new("run.congestion", format!("\"{name}\""), problem));
+        if !(1..16).contains(&name.len()) || !name.chars().all(fits) {
+            return wrong(
+                "expected the name of a congestion control that the system has, such as bbr or \
+                 cubic",
+            );
+        }
+        if run.transport == Transport::Quic {
+            return wrong(
+                "QUIC has its own congestion control: leave it out, or set run.transport = \"tcp\"",
+            );
+        }
+    }
+    if run.out.as_deref() == Some("") {
+        return Err(ConfigError::new(
+            "run.out",
+            "\"\"",
+            "expected the name of a folder; without the key one is chosen",
+        ));
+    }
+    let id = &run.id;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if id.is_empty() || id.len() > 64 || !id.chars().all(plain) {
+        return Err(ConfigError::new(
+            "run.id",
+            format!("\"{id}\""),
+            "expected 1 to 64 letters, digits, `-`, `_` or `.`",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! The history of a run's members, as an experiment or a summary gives it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use super::summary::{self, Summary};
+use crate::{
+    config::ConfigError,
+    drive::{Change, Membership},
+    gossip::plan,
+    mixing::Topology,
+    run::{
+        Design,
+        checkpoint::MEMBERSHIP,
+        directory::folder::{AWAY, CHECKPOINTS},
+    },
+    units::{NodeId, Round},
+};
+
+/// The most changes of members that are repeated: one every minute of a week.
+const MOST_CHANGES: usize = 10_000;
+
+/// The members of a run, as its directory knows them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Members {
+    /// The topology of the run.
+    pub topology: Topology,
+    /// The membership that was adopted last.
+    pub membership: Membership,
+    /// Why nodes are away, by name, as the node of the directory has seen it last.
+    pub reasons: BTreeMap<String, String>,
+    /// The changes, if the run is over.
+    pub history: Vec<summary::Change>,
+}
+
+impl Members {
+    /// Reads the directory of a run, at a node or of a whole run.
+    ///
+    /// # Errors
+    /// If it is none, or one of its files is wrong.
+    pub fn load(run: &Path) -> Result<Members, ConfigError> {
+        let topology = Topology::load(&run.join("topology.toml"))?;
+        let mut membership = Membership::all(topology.nodes());
+        let nodes = (0..topology.nodes()).map(NodeId::from);
+        for name in nodes.clone().map(|node| &topology.node(node).name) {
+            let path = run.join(CHECKPOINTS).join(name).join(MEMBERSHIP);
+            let wrong =
+                |problem: String| ConfigError::at("membership", problem).within(path.display());
+            let Ok(bytes) = fs::read(&path) else { continue };
+            let found: Membership =
+                serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+            let ends = found.cut.iter().flat_map(|(a, b)| [a, b]);
+            if found.members.iter().chain(ends).any(|node| node.index() >= topology.nodes()) {
+                return Err(wrong("it names nodes that the topology does not have".into()));
+            }
+            if found.id > membership.id {
+                membership = found;
+            }
+        }
+        let path = run.join("summary.json");
+        let history = match fs::read(&path) {
+            Ok(bytes) => {
+                let wrong = |error: serde_json::Error| {
+                    ConfigError::at("summary", error.to_string()).within(path.display())
+                };
+                Summary::from_json(&bytes).map_err(wrong)?.history
+            }
+            // The run is not over.
+            Err(_) => Vec::new(),
+        };
+        // It informs people only: without it no reason is shown.
+        let reasons = fs::read(run.join(AWAY)).unwrap_or_default();
+        let reasons = serde_json::from_slice(&reasons).unwrap_or_default();
+        Ok(Members { topology, membership, reasons, history })
+    }
+}
+
+/// The history that `network.absent` asks for.
+///
+/// # Errors
+/// If the run cannot have it.
+pub(crate) fn absences(design: &Design) -> Result<Vec<Change>, ConfigError> {
+    let topology = &design.topology;
+    let all: Vec<NodeId> = (0..topology.nodes()).map(NodeId::from).collect();
+    let mut history = Vec::new();
+    let mut before = 0;
+    for absent in &design.experiment.network.absent {
+        let number = |name: &String| {
+            topology.find(name).ok_or_else(|| {
+                let problem = format!("`{}` has no node of this name", topology.name());
+                ConfigError::new("network.absent", format!("{name:?}"), problem)
+            })
+        };
+        let away = absent.nodes.iter().map(number).collect::<Result<Vec<_>, _>>()?;
+        let (from, until) = (absent.from, absent.until);
+        if from <= before || until <= from || until >= design.experiment.run.rounds {
+            let problem = format!(
+                "expected from above {before}, until above from and below run.rounds, {}",
+                design.experiment.run.rounds
+            );
+            let value = format!("from {from} until {until}");
+            return Err(ConfigError::new("network.absent", value, problem));
+        }
+        before = until;
+        let here: Vec<NodeId> = all.iter().copied().filter(|node| !away.contains(node)).collect();
+        let change = |round: u64, members: &[NodeId]| Change {
+            round: Round(round),
+            members: members.to_vec(),
+            models: here.clone(),
+            ..Change::default()
+        };
+        history.extend([change(from, &here), change(until, &all)]);
+    }
+    if !history.is_empty() {
+        let named = |error: ConfigError| ConfigError::at("network.absent", error.to_string());
+        check_history(design, &history).map_err(named)?;
+    }
+    Ok(history)
+}
+
+/// Checks that a history fits a run.
+///
+/// # Errors
+/// If it does not.
+pub fn check_history(design: &Design, history: &[Change]) -> Result<(), ConfigError> {
+    let wrong = |problem: String| Err(ConfigError::at("history", problem));
+    let rounds = design.experiment.run.rounds;
+    if history.len() > MOST_CHANGES {
+        let count = history.len();
+        return wrong(format!("{count} changes: at most {MOST_CHANGES} can be repeated"));
+    }
+    let (mut before, mut designed) = (0, BTreeSet::new());
+    for change in history {
+        let round = change.round.0;
+        if round < before || round > rounds || (round == 0) != change.models.is_empty() {
+            return wrong(format!(
+                "a change after round {round}: expected ascending rounds up to {rounds}, and \
+                 models from round 1 on"
+            ));
+        }
+        if designed.insert((&change.members, &change.cut)) {
+            design.restricted(&change.members, &change.cut)?;
+        }
+        let models = &change.models;
+        let exist = models.iter().all(|node| node.index() < design.topology.nodes());
+        if !exist || !models.is_sorted_by(|a, b| a < b) {
+            return wrong(format!("models of {models:?}: expected numbers of nodes, ascending"));
+        }
+        before = round;
+    }
+    if !history.is_empty() && !plan::can_pause(&*design.rule.plan) {
+        return wrong("the members of a run with this rule cannot change".into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::experiment::Experiment;
+
+    #[test]
+    fn a_history_of_too_many_changes_is_refused_before_they_are_looked_at() {
+        let experiment = Experiment::default_with(&[]).unwrap();
+        let topology = Arc::new(Topology::parse("ring:3", 0).unwrap());
+        let design = Design::new(experiment, topology, 4, 2).unwrap();
+        let all: Vec<NodeId> = (0..3).map(NodeId).collect();
+        let change = |round: u64| Change {
+            round: Round(1 + round / 100),
+            members: all.clone(),
+            models: all.clone(),
+            ..Change::default()
+        };
+        let history: Vec<Change> = (0..200_000).map(change).collect();
+        let error = check_history(&design, &history).unwrap_err().to_string();
+        assert!(error.contains("200000 changes: at most 10000 can be repeated"), "{error}");
+        check_history(&design, &history[..MOST_CHANGES]).unwrap();
+    }
+}
