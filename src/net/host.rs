@@ -13,7 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libp2p::{Multiaddr, PeerId, identity::Keypair};
+use libp2p::{Multiaddr, PeerId, Swarm, identity::Keypair, swarm::ConnectionId};
+use libp2p_stream::Control;
 use litemap::LiteMap;
 use tokio::{
     runtime::Handle,
@@ -37,11 +38,11 @@ use super::{
     relay::reservations::{Reservations, is_relayed},
     transport::{
         dialled::Dialled,
-        peers::Peer,
+        peers::{Connection, Peer},
         refusals::Refusals,
         security::Ciphers,
         sockets::{self, Ends},
-        swarm::{SwarmTask, listen, swarm},
+        swarm::{Behaviour, SwarmTask, listen, swarm},
     },
 };
 use crate::{config::ConfigError, gossip::Cause, mixing::Topology, run::Security, units::NodeId};
@@ -120,102 +121,138 @@ struct Handles {
     start_messages: watch::Sender<Option<StartMessage>>,
 }
 
+/// What all links of a host have in common.
+struct Common<'a> {
+    config: &'a HostConfig,
+    own: PeerId,
+    card: Arc<RunCard>,
+    incarnation: u64,
+    streams: Control,
+    leaving: watch::Receiver<Leaving>,
+    status: Arc<Status>,
+    close: mpsc::UnboundedSender<(PeerId, ConnectionId)>,
+}
+
+impl Common<'_> {
+    /// The link to a neighbour, the core's ends of its queues, and the swarm's.
+    fn link(
+        &self,
+        neighbour: &Neighbour,
+    ) -> Result<(Link, Handles, mpsc::UnboundedSender<Connection>), ConfigError> {
+        let (frames, to_send) = mpsc::channel(SLOTS);
+        let (spare, returned) = mpsc::channel(RETURNED);
+        let (start_messages, start_receiver) = watch::channel(None);
+        let (connection, connections) = mpsc::unbounded_channel();
+        let accept = |purpose| {
+            let streams = self.streams.clone().accept(protocol(purpose, &neighbour.peer));
+            streams.map_err(|error| {
+                let problem = format!("node {} is named twice: {error}", neighbour.name);
+                ConfigError::at("network", problem)
+            })
+        };
+        let link = Link {
+            me: self.config.node,
+            nodes: self.config.nodes,
+            own: self.own,
+            node: neighbour.node,
+            name: neighbour.name.clone(),
+            peer: neighbour.peer,
+            unused: neighbour.unused,
+            ban: neighbour.ban.clone(),
+            assembly: self.config.assembly.clone(),
+            card: Arc::clone(&self.card),
+            frame_limit: self.config.frame_limit,
+            deadlines: self.config.deadlines,
+            streams: self.streams.clone(),
+            connections,
+            inbound_control: accept(Purpose::Control)?,
+            inbound_bulk: accept(Purpose::Bulk)?,
+            frames: Arc::new(Mutex::new(to_send)),
+            inbox: Arc::new(Mutex::new(Inbox::new(returned))),
+            outbox: Arc::default(),
+            incarnation: self.incarnation,
+            restarts: self.config.restarts,
+            known: 0,
+            programs: Programs::of(self.own, neighbour.peer),
+            address: String::new(),
+            lost: None,
+            before: None,
+            left: None,
+            start_messages: start_receiver,
+            leaving: self.leaving.clone(),
+            events: self.config.events.clone(),
+            status: Arc::clone(&self.status),
+            close: self.close.clone(),
+        };
+        let handles = Handles { name: neighbour.name.clone(), frames, spare, start_messages };
+        Ok((link, handles, connection))
+    }
+}
+
+/// A swarm that listens, with its addresses.
+async fn listening(
+    config: &HostConfig,
+    ciphers: &Ciphers,
+    dialled: &Dialled,
+) -> Result<(Swarm<Behaviour>, Vec<Multiaddr>), ConfigError> {
+    if let Some(name) = &config.congestion {
+        sockets::check(name)?;
+    }
+    let mut swarm = swarm(&config.key, &config.neighbours, config.security, ciphers, dialled)?;
+    let addresses = listen(&mut swarm, &config.listen).await?;
+    if let Some(name) = &config.congestion {
+        // Accepted connections inherit it, from their first packet on.
+        addresses.iter().filter_map(Ends::listening).try_for_each(|ends| {
+            sockets::choose(name, &ends)
+                .map_err(|error| ConfigError::new("run.congestion", format!("\"{name}\""), error))
+        })?;
+    }
+    Ok((swarm, addresses))
+}
+
+/// Answers neighbours that examine their links, until the run begins.
+fn answer_probes(streams: &Control, status: &Arc<Status>) -> Result<JoinHandle<()>, ConfigError> {
+    let probes = streams.clone().accept(probe_protocol()).map_err(|error| {
+        ConfigError::at("network", format!("links cannot be examined: {error}"))
+    })?;
+    let status = Arc::clone(status);
+    let waits = move || !status.has_begun();
+    Ok(tokio::spawn(serve(probes, Counterpart::Node, Served::default(), waits)))
+}
+
 impl Host {
     /// Starts to listen; [`Host::connect`] starts to dial.
     ///
     /// # Errors
     /// If it cannot listen on an address (a port in use, say).
-    #[expect(clippy::too_many_lines)]
     pub async fn start(config: HostConfig) -> Result<Host, ConfigError> {
         let peer = config.key.public().to_peer_id();
-        if let Some(name) = &config.congestion {
-            sockets::check(name)?;
-        }
-        let ciphers = Ciphers::default();
-        let dialled = Dialled::default();
+        let (ciphers, dialled) = (Ciphers::default(), Dialled::default());
         dialled.list(config.addresses.iter());
-        let mut swarm =
-            swarm(&config.key, &config.neighbours, config.security, &ciphers, &dialled)?;
-        let listen = listen(&mut swarm, &config.listen).await?;
-        if let Some(name) = &config.congestion {
-            // Accepted connections inherit it, from their first packet on.
-            listen.iter().filter_map(Ends::listening).try_for_each(|ends| {
-                sockets::choose(name, &ends).map_err(|error| {
-                    ConfigError::new("run.congestion", format!("\"{name}\""), error)
-                })
-            })?;
-        }
+        let (swarm, listen) = listening(&config, &ciphers, &dialled).await?;
         let used = config.neighbours.iter().filter(|neighbour| !neighbour.unused);
         let status = Arc::new(Status::new(used.map(|neighbour| neighbour.node)));
         let (leave, leaving) = watch::channel(None);
         let (close, closing) = mpsc::unbounded_channel();
-        let mut peers = LiteMap::new();
-        let mut links = LiteMap::new();
-        let mut tasks = Vec::new();
         let streams = swarm.behaviour().streams.new_control();
-        let (card, incarnation) = (Arc::new(config.card), random());
+        let common = Common {
+            own: peer,
+            card: Arc::new(config.card.clone()),
+            incarnation: random(),
+            streams,
+            leaving,
+            status: Arc::clone(&status),
+            close,
+            config: &config,
+        };
+        let (mut peers, mut links, mut tasks) = (LiteMap::new(), LiteMap::new(), Vec::new());
         for neighbour in &config.neighbours {
-            let (frames, to_send) = mpsc::channel(SLOTS);
-            let (spare, returned) = mpsc::channel(RETURNED);
-            let (start_messages, start_receiver) = watch::channel(None);
-            let (connection, connections) = mpsc::unbounded_channel();
+            let (link, handles, connection) = common.link(neighbour)?;
             peers.insert(neighbour.peer, Peer::new(peer, neighbour.clone(), connection));
-            links.insert(
-                neighbour.node,
-                Handles { name: neighbour.name.clone(), frames, spare, start_messages },
-            );
-            let accept = |purpose| {
-                let streams = streams.clone().accept(protocol(purpose, &neighbour.peer));
-                streams.map_err(|error| {
-                    ConfigError::at(
-                        "network",
-                        format!("node {} is named twice: {error}", neighbour.name),
-                    )
-                })
-            };
-            let link = Link {
-                me: config.node,
-                nodes: config.nodes,
-                own: peer,
-                node: neighbour.node,
-                name: neighbour.name.clone(),
-                peer: neighbour.peer,
-                unused: neighbour.unused,
-                ban: neighbour.ban.clone(),
-                assembly: config.assembly.clone(),
-                card: Arc::clone(&card),
-                frame_limit: config.frame_limit,
-                deadlines: config.deadlines,
-                streams: streams.clone(),
-                connections,
-                inbound_control: accept(Purpose::Control)?,
-                inbound_bulk: accept(Purpose::Bulk)?,
-                frames: Arc::new(Mutex::new(to_send)),
-                inbox: Arc::new(Mutex::new(Inbox::new(returned))),
-                outbox: Arc::default(),
-                incarnation,
-                restarts: config.restarts,
-                known: 0,
-                programs: Programs::of(peer, neighbour.peer),
-                address: String::new(),
-                lost: None,
-                before: None,
-                left: None,
-                start_messages: start_receiver,
-                leaving: leaving.clone(),
-                events: config.events.clone(),
-                status: Arc::clone(&status),
-                close: close.clone(),
-            };
+            links.insert(neighbour.node, handles);
             tasks.push(tokio::spawn(link.run()));
         }
-        let probes = streams.clone().accept(probe_protocol()).map_err(|error| {
-            ConfigError::at("network", format!("links cannot be examined: {error}"))
-        })?;
-        let waits = Arc::clone(&status);
-        let answers =
-            serve(probes, Counterpart::Node, Served::default(), move || !waits.has_begun());
-        let answers = tokio::spawn(answers);
+        let answers = answer_probes(&common.streams, &status)?;
         let (connect, addresses) = mpsc::unbounded_channel();
         let task = SwarmTask {
             swarm,

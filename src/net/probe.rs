@@ -5,13 +5,15 @@
 //! time; [`super::answers`] has the requests.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use libp2p::{
-    Multiaddr, PeerId, Stream, Swarm, identify,
+    Multiaddr, PeerId, Stream, Swarm,
+    core::ConnectedPoint,
+    identify,
     swarm::{
         ConnectionId, DialError, SwarmEvent,
         dial_opts::{DialOpts, PeerCondition},
@@ -217,7 +219,9 @@ impl Prober {
         let known = Shared::default();
         let own = place.key.public().to_peer_id();
         let reservations = Reservations::new(&place.own_addresses);
-        tasks.spawn(run_swarm(swarm, queue, reservations, Arc::clone(&known)));
+        let dials = LiteMap::new();
+        let swarm = ProbeSwarm { swarm, reservations, dials, known: Arc::clone(&known) };
+        tasks.spawn(swarm.run(queue));
         let prober = Prober { limits, own, commands, streams, known, ciphers };
         let mut neighbours = Vec::new();
         for neighbour in &place.neighbours {
@@ -244,7 +248,7 @@ impl Prober {
         Ok(Examination { listening, relays, forwarded, neighbours })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -482,79 +486,105 @@ async fn say_probe(mut incoming: IncomingStreams) {
     }
 }
 
-async fn run_swarm(
-    mut swarm: Swarm<Behaviour>,
-    mut commands: mpsc::UnboundedReceiver<Command>,
-    mut reservations: Reservations,
+/// The swarm of an examination.
+struct ProbeSwarm {
+    swarm: Swarm<Behaviour>,
+    reservations: Reservations,
+    /// Who waits for which attempt to connect.
+    dials: LiteMap<ConnectionId, oneshot::Sender<Result<ConnectionId, DialError>>>,
     known: Shared,
-) {
-    let mut dials: LiteMap<ConnectionId, oneshot::Sender<Result<ConnectionId, DialError>>> =
-        LiteMap::new();
-    let lock = || known.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut tick = time::interval(PAUSE);
-    loop {
-        tokio::select! {
-            _ = tick.tick() => {
-                reservations.reserve_due(|address| {
-                    swarm.listen_on(address).map_err(|error| root(&error))
-                });
-                lock().reserved = reservations.states();
+}
+
+impl ProbeSwarm {
+    /// Runs until nobody can send commands.
+    async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
+        let mut tick = time::interval(PAUSE);
+        loop {
+            tokio::select! {
+                _ = tick.tick() => self.reserve_due(),
+                command = commands.recv() => match command {
+                    None => return,
+                    Some(command) => self.perform(command),
+                },
+                event = self.swarm.select_next_some() => self.upon(event),
             }
-            command = commands.recv() => match command {
-                None => return,
-                Some(Command::Close(id)) => drop(swarm.close_connection(id)),
-                Some(Command::Dial(peer, address, reply)) => {
-                    let options = DialOpts::peer_id(peer)
-                        .condition(PeerCondition::Always)
-                        .addresses(vec![address])
-                        .allocate_new_port()
-                        .build();
-                    let id = options.connection_id();
-                    match swarm.dial(options) {
-                        Ok(()) => drop(dials.insert(id, reply)),
-                        Err(error) => drop(reply.send(Err(error))),
-                    }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reserve_due(&mut self) {
+        self.reservations
+            .reserve_due(|address| self.swarm.listen_on(address).map_err(|error| root(&error)));
+        let reserved = self.reservations.states();
+        self.lock().reserved = reserved;
+    }
+
+    fn perform(&mut self, command: Command) {
+        match command {
+            Command::Close(id) => drop(self.swarm.close_connection(id)),
+            Command::Dial(peer, address, reply) => {
+                let options = DialOpts::peer_id(peer)
+                    .condition(PeerCondition::Always)
+                    .addresses(vec![address])
+                    .allocate_new_port()
+                    .build();
+                let id = options.connection_id();
+                match self.swarm.dial(options) {
+                    Ok(()) => drop(self.dials.insert(id, reply)),
+                    Err(error) => drop(reply.send(Err(error))),
                 }
-            },
-            event = swarm.select_next_some() => match event {
-                SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
-                    let (quic, relayed) = (is_quic(&endpoint), endpoint.is_relayed());
-                    let address = endpoint.get_remote_address().clone();
-                    let mut known = lock();
-                    let all = known.open.entry(peer_id).or_default();
-                    // A direct connection replaces those through relays.
-                    for old in all.iter().filter(|old| old.relayed && !relayed) {
-                        swarm.close_connection(old.id);
-                    }
-                    all.push(Open { id: connection_id, address, quic, relayed });
-                    if let Some(reply) = dials.remove(&connection_id) {
-                        let _ = reply.send(Ok(connection_id));
-                    }
+            }
+        }
+    }
+
+    fn established(&mut self, peer: PeerId, id: ConnectionId, endpoint: &ConnectedPoint) {
+        let (quic, relayed) = (is_quic(endpoint), endpoint.is_relayed());
+        let address = endpoint.get_remote_address().clone();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = known.open.entry(peer).or_default();
+        // A direct connection replaces those through relays.
+        for old in all.iter().filter(|old| old.relayed && !relayed) {
+            self.swarm.close_connection(old.id);
+        }
+        all.push(Open { id, address, quic, relayed });
+        if let Some(reply) = self.dials.remove(&id) {
+            let _ = reply.send(Ok(id));
+        }
+    }
+
+    fn upon(&mut self, event: SwarmEvent<BehaviourEvent>) {
+        match event {
+            SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
+                self.established(peer_id, connection_id, &endpoint);
+            }
+            SwarmEvent::ConnectionClosed { peer_id, connection_id, .. } => {
+                if let Some(open) = self.lock().open.get_mut(&peer_id) {
+                    open.retain(|open| open.id != connection_id);
                 }
-                SwarmEvent::ConnectionClosed { peer_id, connection_id, .. } => {
-                    if let Some(open) = lock().open.get_mut(&peer_id) {
-                        open.retain(|open| open.id != connection_id);
-                    }
+            }
+            SwarmEvent::OutgoingConnectionError { connection_id, error, .. } => {
+                if let Some(reply) = self.dials.remove(&connection_id) {
+                    let _ = reply.send(Err(error));
                 }
-                SwarmEvent::OutgoingConnectionError { connection_id, error, .. } => {
-                    if let Some(reply) = dials.remove(&connection_id) {
-                        let _ = reply.send(Err(error));
-                    }
-                }
-                SwarmEvent::Behaviour(BehaviourEvent::Identify(identify::Event::Received {
-                    peer_id,
-                    info,
-                    ..
-                })) => {
-                    lock().sees.insert(peer_id, info.observed_addr);
-                }
-                SwarmEvent::NewListenAddr { listener_id, .. } => reservations.reserved(listener_id),
-                SwarmEvent::ListenerClosed { listener_id, reason, .. } => {
-                    let reason = reason.err().map_or("it ended".into(), |error| root(&error));
-                    reservations.closed(listener_id, &reason);
-                }
-                _ => {}
-            },
+            }
+            SwarmEvent::Behaviour(BehaviourEvent::Identify(identify::Event::Received {
+                peer_id,
+                info,
+                ..
+            })) => {
+                self.lock().sees.insert(peer_id, info.observed_addr);
+            }
+            SwarmEvent::NewListenAddr { listener_id, .. } => {
+                self.reservations.reserved(listener_id);
+            }
+            SwarmEvent::ListenerClosed { listener_id, reason, .. } => {
+                let reason = reason.err().map_or("it ended".into(), |error| root(&error));
+                self.reservations.closed(listener_id, &reason);
+            }
+            _ => {}
         }
     }
 }

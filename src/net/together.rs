@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libp2p::{Multiaddr, identity::Keypair};
+use libp2p::{Multiaddr, PeerId, identity::Keypair};
 
 use super::{
     host::{Host, HostConfig},
@@ -80,6 +80,23 @@ enum Report {
     Save(NodeId, Elapsed, OwnModel),
     Mean(Vec<f32>),
     Ended(NodeId, Result<Ended, RunError>),
+}
+
+impl Report {
+    /// Tells the observer. The end of a node is for its caller.
+    fn pass_on(self, observer: &mut dyn Observer) {
+        match self {
+            Report::Begins(id, lent) => observer.begins(id, &lent),
+            Report::Resumes(id, rounds) => observer.resumes(id, rounds),
+            Report::Linked(id, peer, up, links) => observer.linked(id, peer, up, links),
+            Report::LinkLost(id, peer, reason) => observer.link_lost(id, peer, &reason),
+            Report::Waits(id, waiting) => observer.waits(id, &waiting),
+            Report::Round(id, elapsed, done) => observer.round(id, elapsed, done),
+            Report::Save(id, elapsed, own) => observer.save(id, elapsed, &own),
+            Report::Mean(mean) => observer.mean(&mean),
+            Report::Ended(..) => {}
+        }
+    }
 }
 
 /// Sends one node's events to the observer's thread, which runs until all nodes have ended.
@@ -195,33 +212,14 @@ fn together_from(
     let mut results: Vec<Option<Result<Ended, RunError>>> = (0..count).map(|_| None).collect();
     thread::scope(|scope| {
         for (worker, spec) in workers.into_iter().zip(specs) {
-            let checkpoints = checkpoints(worker.id);
-            let mut reporter =
-                Reporter { node: worker.id, stop_round: &stop_round, reports: sender.clone() };
             let id = worker.id;
+            let checkpoints = checkpoints(id);
+            let mut reporter =
+                Reporter { node: id, stop_round: &stop_round, reports: sender.clone() };
             let started = threads::spawn_scoped(scope, "gradvine-node", move || {
                 let mut stop = || leave.load(Ordering::Relaxed);
-                let NodeSpec { config, learner } = spec;
-                let id = config.id;
-                let learner = Arc::new(Mutex::new(learner));
-                let start = Start {
-                    config,
-                    membership: Membership::all(count),
-                    learner,
-                    checkpoints,
-                    again: false,
-                    confirms: false,
-                    results: None,
-                };
-                let ended = worker.run(start, &mut reporter, &mut stop);
-                let ended = ended.map_err(|stopped| match stopped {
-                    Stopped::Failed(error) => error,
-                    Stopped::Restarted(peer, _) => RunError::Restarted(peer),
-                    Stopped::Absent(peers, _) => RunError::Absent(peers),
-                    Stopped::Broken(_, failure) => RunError::Failed { node: id, failure },
-                    Stopped::Silent(peer, text) => RunError::Deadline { nodes: vec![peer], text },
-                });
-                let _ = reporter.reports.send(Report::Ended(reporter.node, ended));
+                let ended = run_worker(worker, spec, checkpoints, &mut reporter, &mut stop);
+                let _ = reporter.reports.send(Report::Ended(id, ended));
             });
             if let Err(error) = started {
                 let text = format!("node {id} cannot be started: {error}");
@@ -232,15 +230,8 @@ fn together_from(
         drop(sender);
         loop {
             match reports.recv_timeout(POLL) {
-                Ok(Report::Begins(id, lent)) => observer.begins(id, &lent),
-                Ok(Report::Resumes(id, rounds)) => observer.resumes(id, rounds),
-                Ok(Report::Linked(id, peer, up, links)) => observer.linked(id, peer, up, links),
-                Ok(Report::LinkLost(id, peer, reason)) => observer.link_lost(id, peer, &reason),
-                Ok(Report::Waits(id, waiting)) => observer.waits(id, &waiting),
-                Ok(Report::Round(id, elapsed, done)) => observer.round(id, elapsed, done),
-                Ok(Report::Save(id, elapsed, own)) => observer.save(id, elapsed, &own),
-                Ok(Report::Mean(mean)) => observer.mean(&mean),
                 Ok(Report::Ended(id, ended)) => results[id.index()] = Some(ended),
+                Ok(report) => report.pass_on(observer),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -255,6 +246,34 @@ fn together_from(
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
     verdict(results)
+}
+
+/// Runs one node of all to its end.
+fn run_worker(
+    worker: Worker,
+    spec: NodeSpec,
+    checkpoints: Option<Checkpoints>,
+    reporter: &mut Reporter,
+    stop: &mut dyn FnMut() -> bool,
+) -> Result<Ended, RunError> {
+    let NodeSpec { config, learner } = spec;
+    let node = config.id;
+    let start = Start {
+        config,
+        membership: Membership::all(worker.topology.nodes()),
+        learner: Arc::new(Mutex::new(learner)),
+        checkpoints,
+        again: false,
+        confirms: false,
+        results: None,
+    };
+    worker.run(start, reporter, stop).map_err(|stopped| match stopped {
+        Stopped::Failed(error) => error,
+        Stopped::Restarted(peer, _) => RunError::Restarted(peer),
+        Stopped::Absent(peers, _) => RunError::Absent(peers),
+        Stopped::Broken(_, failure) => RunError::Failed { node, failure },
+        Stopped::Silent(peer, text) => RunError::Deadline { nodes: vec![peer], text },
+    })
 }
 
 /// All results, or the first failure that caused the others.
@@ -299,20 +318,12 @@ async fn hosts(
     for (index, key) in keys.into_iter().enumerate() {
         let id = NodeId::from(index);
         let (own, events) = mpsc::channel();
-        let neighbour = |&node: &NodeId| Neighbour {
-            node,
-            name: design.topology.node(node).name.clone(),
-            peer: peers[node.index()],
-            unused: false,
-            addresses: Vec::new(),
-            ban: None,
-        };
         let config = HostConfig {
             key,
             listen: vec![listen.clone()],
             node: id,
             nodes: count,
-            neighbours: design.topology.neighbours(id).iter().map(neighbour).collect(),
+            neighbours: neighbours_of(id, design, &peers),
             card: card.clone(),
             frame_limit: design.frame_limit(),
             congestion: run.congestion.clone(),
@@ -352,4 +363,17 @@ async fn hosts(
         }
     };
     Ok(hosts.into_iter().enumerate().map(worker).collect())
+}
+
+/// The neighbours of a node, whose addresses are known once their hosts listen.
+fn neighbours_of(id: NodeId, design: &Design, peers: &[PeerId]) -> Vec<Neighbour> {
+    let neighbour = |&node: &NodeId| Neighbour {
+        node,
+        name: design.topology.node(node).name.clone(),
+        peer: peers[node.index()],
+        unused: false,
+        addresses: Vec::new(),
+        ban: None,
+    };
+    design.topology.neighbours(id).iter().map(neighbour).collect()
 }

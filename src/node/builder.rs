@@ -10,7 +10,7 @@ use super::{
     EndError, Exchange, Measures, Node, Prepared,
     exchange::{self, NodeEnds},
     handle::Linked,
-    prepared::results_of,
+    prepared::{ScoreModel, results_of},
 };
 use crate::{
     config::ConfigError,
@@ -27,6 +27,7 @@ use crate::{
         count_parameters,
     },
     state::State,
+    units::NodeId,
 };
 
 /// What a node trains.
@@ -249,21 +250,12 @@ impl NodeBuilder {
     ///
     /// # Errors
     /// If a file, a value or a combination is wrong, or the run directory cannot be made.
-    #[expect(clippy::too_many_lines)]
     pub fn prepare(self) -> Result<Prepared, ConfigError> {
         let NodeBuilder { key, topology, experiment, file, origin, out, problem, .. } = self;
         let (initial, evaluate, warn, fresh) = (self.initial, self.evaluate, self.warn, self.fresh);
         let agreed = self.agreed;
-        // Errors about values of the node's file name that file; other places belong to the
-        // topology.
         let in_topology = origin.as_ref().map(|_| file.topology.display().to_string());
-        let blame = move |error: ConfigError| match &origin {
-            Some(origin) if error.is_in("node") => error.within(origin.display()),
-            Some(origin) if error.key() == Some("listen") => {
-                error.with_place("node.listen").within(origin.display())
-            }
-            _ => error,
-        };
+        let blame = blame_file(origin);
         let place = Place::new(key, &file.listen, &topology).map_err(|error| {
             let error = blame(error);
             if let Some(file) = in_topology { error.within(file) } else { error }
@@ -271,21 +263,15 @@ impl NodeBuilder {
         let place = place.with_security(file.security).with_upnp(file.upnp).map_err(&blame)?;
         let node = place.node;
         let mut read = DataRecord::default();
-        let (design, mut spec, known, score): (_, _, _, super::prepared::ScoreModel) = match problem
-        {
+        let (design, mut spec, known, score): Parts = match problem {
             Problem::File => {
                 if let Some((key, value)) = agreed.first() {
                     let problem = "is for an objective or a training loop of the program";
                     return Err(ConfigError::new(format!("model.{key}"), value, problem));
                 }
                 let mut single = Single::new(&file, experiment, topology, node).map_err(&blame)?;
-                if let Some(warning) = &single.warning {
-                    warn(&format!("warning: {warning}"));
-                }
-                let spec = single.spec.take().expect("a node has its learner before it runs");
-                let (design, known) = (Arc::clone(&single.design), RunInfo::from(&single));
                 read = std::mem::take(&mut single.read);
-                (design, spec, known, Box::new(move |x| single.score(x)))
+                single_parts(single, &warn)
             }
             Problem::Objective(objective) => {
                 let tensors = objective.tensors().to_vec();
@@ -304,21 +290,16 @@ impl NodeBuilder {
         let directory = out.map(|out| make_directory(&design, &out, (fresh, restores), &warn));
         let directory = directory.transpose();
         let directory = directory.map_err(|error| blame(error.with_place("node.out")))?;
-        let checkpoints = directory.as_ref().filter(|_| restores).map(|directory| {
-            let card = RunCard::new(&design);
-            let owner = Owner::new(&design, node, card.texts());
-            Checkpoints::open(directory.path(), Every::of(&design), owner, card.texts())
-        });
+        let restored = directory.as_ref().filter(|_| restores);
+        let checkpoints = restored.map(|directory| open_checkpoints(&design, node, directory));
         let mut checkpoints = checkpoints.transpose()?;
         if let Some(directory) = &directory {
             // Not before the files of another run are recognised.
             read.check_same(directory.path()).map_err(|error| error.with_place("node.data"))?;
             write_design(&design, &read, directory).map_err(&blame)?;
         }
-        let complete = directory
-            .as_ref()
-            .filter(|_| restores)
-            .and_then(|made| results_of(&design, node, made));
+        let restored = directory.as_ref().filter(|_| restores);
+        let complete = restored.and_then(|made| results_of(&design, node, made));
         if let Some(checkpoints) = &mut checkpoints {
             checkpoints.results = complete.as_ref().and_then(|made| made.written(&design.topology));
         }
@@ -387,6 +368,40 @@ impl NodeBuilder {
     }
 }
 
+/// What a node runs, and how it is recorded and scored.
+type Parts = (Arc<Design>, NodeSpec, RunInfo, ScoreModel);
+
+/// Errors about values of the node's file name that file; other places belong to the topology.
+fn blame_file(origin: Option<PathBuf>) -> impl Fn(ConfigError) -> ConfigError {
+    move |error: ConfigError| match &origin {
+        Some(origin) if error.is_in("node") => error.within(origin.display()),
+        Some(origin) if error.key() == Some("listen") => {
+            error.with_place("node.listen").within(origin.display())
+        }
+        _ => error,
+    }
+}
+
+fn single_parts(mut single: Single, warn: &Warn) -> Parts {
+    if let Some(warning) = &single.warning {
+        warn(&format!("warning: {warning}"));
+    }
+    let spec = single.spec.take().expect("a node has its learner before it runs");
+    let (design, known) = (Arc::clone(&single.design), RunInfo::from(&single));
+    (design, spec, known, Box::new(move |x| single.score(x)))
+}
+
+/// The checkpoints of a node in its run directory.
+fn open_checkpoints(
+    design: &Design,
+    node: NodeId,
+    directory: &RunDirectory,
+) -> Result<Checkpoints, ConfigError> {
+    let card = RunCard::new(design);
+    let owner = Owner::new(design, node, card.texts());
+    Checkpoints::open(directory.path(), Every::of(design), owner, card.texts())
+}
+
 fn own_design(
     experiment: Experiment,
     topology: Topology,
@@ -414,12 +429,7 @@ fn own_design(
     Ok(Arc::new(Design { agreed, ..design }))
 }
 
-fn own_parts(
-    design: Arc<Design>,
-    mut learner: OwnLearner,
-    node: crate::units::NodeId,
-    rows: u64,
-) -> (Arc<Design>, NodeSpec, RunInfo, super::prepared::ScoreModel) {
+fn own_parts(design: Arc<Design>, mut learner: OwnLearner, node: NodeId, rows: u64) -> Parts {
     let config = design.node(node, learner.setup(), Readers::Everyone);
     let spec = NodeSpec { config, learner: Box::new(learner) };
     let known = RunInfo::of_own(Arc::clone(&design), node, rows);

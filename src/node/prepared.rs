@@ -120,7 +120,6 @@ impl Prepared {
     /// If the node's files differ from its neighbours', a link breaks, a deadline passes, the node
     /// fails, records are missing at the end, or `stop` returns true. By then the results are in
     /// the run directory, and the neighbours know the reason.
-    #[expect(clippy::too_many_lines)]
     pub fn run(
         mut self,
         recorder: Option<Recorder>,
@@ -132,17 +131,12 @@ impl Prepared {
         let node = place.node;
         let is_over = checkpoints.as_ref().is_some_and(Checkpoints::is_empty);
         if let Some(complete) = self.complete.take_if(|_| is_over) {
-            let folder = complete.directory.clone().unwrap_or_default();
-            warn(&format!(
-                "the run in {} is over; to begin anew, use --fresh (in Python: fresh=True) \
-                 or another run directory",
-                folder.display()
-            ));
+            warn(&already_over(&complete));
             events(Event::Ended);
             return Ok(complete);
         }
         let goes_on = design.experiment.absence.policy == Policy::Continue;
-        let departure = directory.as_ref().filter(|_| goes_on).map(Departure::of);
+        let mut departure = directory.as_ref().filter(|_| goes_on).map(Departure::of);
         let mut observer = RunObserver {
             design: &design,
             recorder: recorder.as_ref(),
@@ -157,46 +151,29 @@ impl Prepared {
             written: None,
             warn: Arc::clone(&warn),
         };
-        let (kept, complete) = (checkpoints.clone(), self.complete);
-        let mut departure = departure;
+        let kept = checkpoints.clone();
         let mut asked = || departure.as_mut().is_some_and(Departure::is_asked);
         let mut stop = || stop() || asked();
         let ended = net::alone(place, spec, &design, checkpoints, &mut observer, &mut stop);
         let leaves = asked();
-        let (rounds, resumed) = (observer.rounds, observer.resumed);
-        let written = observer.written.take();
-        let kept_before = complete.is_some() && !resumed;
-        let has_results = kept_before || matches!(written, Some(Ok(_)));
-        let blamed = |error: RunError| match error {
+        let (rounds, resumed, written) =
+            (observer.rounds, observer.resumed, observer.written.take());
+        let run = RanNode {
+            design: &design,
+            node,
+            recorder: recorder.as_ref(),
+            directory: directory.as_ref(),
+            checkpoints: kept.as_ref(),
+            complete: self.complete,
+            goes_on,
+            resumed,
+            rounds,
+            written,
+        };
+        let result = run.result(ended.map_err(|error| match error {
             RunError::Setup(error) => RunError::Setup(blame(error)),
             error => error,
-        };
-        let result = match (ended.map_err(blamed), &recorder, &directory) {
-            (Ok(Ended { model, mean, traffic, .. }), ..) => {
-                written.expect("a run that is over has its results").map(|summary| NodeResult {
-                    summary,
-                    model,
-                    mean,
-                    tree_bytes: traffic.tree,
-                    directory: directory.as_ref().map(|made| made.path().to_path_buf()),
-                })
-            }
-            (Err(error), ..) if complete.is_some() && error.confirms(resumed, goes_on) => {
-                if let Some(checkpoints) = &kept {
-                    checkpoints.retain(|_| false);
-                }
-                Ok(complete.expect("it was looked at"))
-            }
-            // They must not be replaced: the others may have the same.
-            (Err(error), ..) if has_results => {
-                let error = super::EndError::of(error, &design.topology);
-                Err(unconfirmed(error, directory.as_ref()))
-            }
-            (Err(error), Some(recorder), Some(directory)) => {
-                Err(recorder.failed(directory, error, rounds, Some(node)))
-            }
-            (Err(error), ..) => Err(super::EndError::of(error, &design.topology)),
-        };
+        }));
         let result = match result {
             Err(super::EndError::Interrupted(ending)) if leaves => {
                 let text = format!("{}; the others go on without this node", ending.text);
@@ -211,6 +188,67 @@ impl Prepared {
         events(Event::Ended);
         result
     }
+}
+
+/// What is known of a run when its node has ended.
+struct RanNode<'a> {
+    design: &'a Design,
+    node: NodeId,
+    recorder: Option<&'a Recorder>,
+    directory: Option<&'a RunDirectory>,
+    checkpoints: Option<&'a Checkpoints>,
+    /// The results that were there before.
+    complete: Option<NodeResult>,
+    goes_on: bool,
+    resumed: bool,
+    rounds: u64,
+    written: Option<Result<Summary, super::EndError>>,
+}
+
+impl RanNode<'_> {
+    /// The results, or why there are none and what is saved.
+    fn result(self, ended: Result<Ended, RunError>) -> Result<NodeResult, super::EndError> {
+        let kept_before = self.complete.is_some() && !self.resumed;
+        let has_results = kept_before || matches!(self.written, Some(Ok(_)));
+        let error = match ended {
+            Ok(Ended { model, mean, traffic, .. }) => {
+                let written = self.written.expect("a run that is over has its results");
+                return written.map(|summary| NodeResult {
+                    summary,
+                    model,
+                    mean,
+                    tree_bytes: traffic.tree,
+                    directory: self.directory.map(|made| made.path().to_path_buf()),
+                });
+            }
+            Err(error) => error,
+        };
+        match (self.complete, self.recorder, self.directory) {
+            (Some(complete), ..) if error.confirms(self.resumed, self.goes_on) => {
+                if let Some(checkpoints) = self.checkpoints {
+                    checkpoints.retain(|_| false);
+                }
+                Ok(complete)
+            }
+            // They must not be replaced: the others may have the same.
+            (_, _, directory) if has_results => {
+                Err(unconfirmed(super::EndError::of(error, &self.design.topology), directory))
+            }
+            (_, Some(recorder), Some(directory)) => {
+                Err(recorder.failed(directory, error, self.rounds, Some(self.node)))
+            }
+            _ => Err(super::EndError::of(error, &self.design.topology)),
+        }
+    }
+}
+
+fn already_over(complete: &NodeResult) -> String {
+    let folder = complete.directory.clone().unwrap_or_default();
+    format!(
+        "the run in {} is over; to begin anew, use --fresh (in Python: fresh=True) or another run \
+         directory",
+        folder.display()
+    )
 }
 
 /// Why a node with results ends before it knows that the others have theirs.

@@ -129,6 +129,27 @@ fn read_rows(
     })
 }
 
+/// The inputs and outputs of the model, which a node's own rows do not show.
+fn sizes(file: &NodeFile, experiment: &Experiment) -> Result<(usize, usize), ConfigError> {
+    let need = |key: &str, value: Option<usize>| {
+        let problem = "a node has only its own rows, so the experiment must state it (a run \
+                       directory's experiment.toml does)";
+        value.ok_or_else(|| {
+            ConfigError::at(format!("model.{key}"), problem).within(file.experiment.display())
+        })
+    };
+    let named = experiment.data.classes.as_ref().map(Vec::len);
+    let schema = experiment.data.schema.as_ref().map(|schema| {
+        schema.check()?;
+        schema.width()
+    });
+    let schema = schema.transpose()?;
+    Ok((
+        need("inputs", experiment.model.inputs.or(schema))?,
+        need("outputs", experiment.model.outputs.or(named))?,
+    ))
+}
+
 /// The names of columns that all nodes must have.
 fn agreed_columns(train: &Dataset, schema: bool) -> Vec<(String, String)> {
     match (&train.columns, schema) {
@@ -221,21 +242,7 @@ impl Single {
         topology: Topology,
         node: NodeId,
     ) -> Result<Single, ConfigError> {
-        let need = |key: &str, value: Option<usize>| {
-            let problem = "a node has only its own rows, so the experiment must state it (a run \
-                           directory's experiment.toml does)";
-            value.ok_or_else(|| {
-                ConfigError::at(format!("model.{key}"), problem).within(file.experiment.display())
-            })
-        };
-        let named = experiment.data.classes.as_ref().map(Vec::len);
-        let schema = experiment.data.schema.as_ref().map(|schema| {
-            schema.check()?;
-            schema.width()
-        });
-        let schema = schema.transpose()?;
-        let inputs = need("inputs", experiment.model.inputs.or(schema))?;
-        let outputs = need("outputs", experiment.model.outputs.or(named))?;
+        let (inputs, outputs) = sizes(file, &experiment)?;
         let Some(data) = &file.data else {
             let problem = "is missing: name this node's rows, such as data = \"london.csv\"";
             return Err(ConfigError::at("node.data", problem));

@@ -6,13 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
-use libp2p::swarm::ConnectionId;
+use futures::{AsyncReadExt, AsyncWriteExt, StreamExt, io::WriteHalf};
+use libp2p::{Stream, swarm::ConnectionId};
 use litemap::LiteMap;
 use tokio::{
     sync::mpsc,
     task::JoinSet,
-    time::{self, timeout},
+    time::{self, Interval, timeout},
 };
 
 use super::{
@@ -31,6 +31,7 @@ use crate::{
         life::rounds::status::{Beat, Saves},
         transport::peers::{ANEW, Connection},
     },
+    units::NodeId,
 };
 
 /// The interval between acknowledgements of small frames.
@@ -39,18 +40,76 @@ const ACK_EVERY: Duration = Duration::from_millis(250);
 /// How often per heartbeat a computing node sends a beat.
 const BEATS: u32 = 5;
 
+/// A connection that is in use, without its tasks.
+struct Open {
+    id: ConnectionId,
+    /// The neighbour's program.
+    program: u64,
+    /// Messages are written here.
+    control: WriteHalf<Stream>,
+    /// Messages of the neighbour.
+    received: mpsc::Receiver<Message>,
+    last_received: LastReceived,
+    /// Frames of the neighbour.
+    arrived: Arc<Received>,
+    /// How many of them the neighbour knows to have arrived.
+    acknowledged: u64,
+    goodbyes: Goodbyes,
+    tick: Interval,
+    /// When a message was written last.
+    spoke: Instant,
+    sent_beats: LiteMap<NodeId, u64>,
+    sent_paces: LiteMap<NodeId, u64>,
+    sent_saves: Saves,
+}
+
+/// What is to be written.
+#[derive(Default)]
+struct Turn {
+    messages: Vec<Message>,
+    /// Whether frames that have arrived are acknowledged now.
+    acknowledges: bool,
+}
+
 impl Link {
     /// Carries frames and messages over a connection until it ends.
-    #[expect(clippy::too_many_lines)]
     pub(super) async fn exchange(
         &mut self,
         streams: Streams,
         id: ConnectionId,
         tasks: &mut JoinSet<Done>,
     ) -> End {
-        let program = streams.program;
-        let (control_in, mut control) = streams.control.split();
-        let (messages, mut received) = mpsc::channel(4);
+        let mut open = self.start_tasks(streams, id, tasks).await;
+        let mut first = self.first_messages(open.program);
+        loop {
+            let turn = match first.pop() {
+                Some(first) => Ok(Turn { messages: vec![first], acknowledges: false }),
+                None => self.next(&mut open, tasks).await,
+            };
+            let written = match turn {
+                Ok(turn) => self.write(&mut open, turn).await,
+                Err(end) => return end,
+            };
+            if let Err(end) = written {
+                return end;
+            }
+            let goodbyes = &open.goodbyes;
+            if goodbyes.sent && (goodbyes.received || matches!(goodbyes.reason, Some(Some(_)))) {
+                close(&mut open.control, tasks).await;
+                return End::Over;
+            }
+        }
+    }
+
+    /// Starts the tasks of a connection's streams.
+    async fn start_tasks(
+        &mut self,
+        streams: Streams,
+        id: ConnectionId,
+        tasks: &mut JoinSet<Done>,
+    ) -> Open {
+        let (control_in, control) = streams.control.split();
+        let (messages, received) = mpsc::channel(4);
         let last_received = LastReceived::new();
         let frames = Arc::clone(&self.frames).lock_owned().await;
         let inbox = Arc::clone(&self.inbox).lock_owned().await;
@@ -81,127 +140,126 @@ impl Link {
         tasks.spawn(listen(control_in, messages, last_received.clone()));
         let mut tick = time::interval(ACK_EVERY.min(self.deadlines.heartbeat));
         tick.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
-        let mut goodbyes = Goodbyes::new(self.leaving.borrow().clone());
-        let (mut acknowledged, mut spoke) = (arrived.frames(), Instant::now());
-        let (mut sent_beats, mut sent_paces) = (LiteMap::new(), LiteMap::new());
-        // The neighbour may have missed it while the link was down.
+        Open {
+            id,
+            program: streams.program,
+            control,
+            received,
+            last_received,
+            acknowledged: arrived.frames(),
+            arrived,
+            goodbyes: Goodbyes::new(self.leaving.borrow().clone()),
+            tick,
+            spoke: Instant::now(),
+            sent_beats: LiteMap::new(),
+            sent_paces: LiteMap::new(),
+            sent_saves: Saves::default(),
+        }
+    }
+
+    /// What the neighbour may have missed while the link was down; the last is said first.
+    fn first_messages(&self, program: u64) -> Vec<Message> {
         let begun = self.status.begun();
-        let mut first: Vec<Message> =
-            begun.map(|begun| Message::Start(StartMessage::Begin(begun))).into_iter().collect();
-        first.extend(self.rival(program).map(Message::Rival));
-        let mut sent_saves = Saves::default();
-        let mut queue: Vec<Message> = Vec::new();
-        loop {
-            let mut acknowledges = false;
-            let message = if let Some(first) = first.pop() {
-                Some(first)
-            } else {
-                tokio::select! {
-                    // Received messages come before the end of the stream that carried them.
-                    biased;
-                    Some(message) = received.recv() => {
-                        if let Some(end) = self.receive(message, &mut goodbyes, &mut sent_beats) {
-                            return end;
-                        }
-                        None
-                    }
-                    Some(done) = tasks.join_next() => {
-                        let read = matches!(done, Ok(Done::Reader(Ok(()))));
-                        if let Some(end) = goodbyes.after(done) {
-                            return end;
-                        }
-                        // The neighbour leaves once it knows that all its frames have arrived.
-                        acknowledges = read;
-                        None
-                    }
-                    () = arrived.many.notified() => {
-                        acknowledges = true;
-                        None
-                    }
-                    Some(connection) = self.connections.recv() => match connection {
-                        Connection::Closed { id: which, .. } if which != id => None,
-                        Connection::Closed { .. } if goodbyes.received => return End::Over,
-                        Connection::Closed { cause, .. } => {
-                            if cause == ANEW {
-                                self.programs.set_replaced(program, Instant::now());
-                            }
-                            return End::Broken { reason: format!("the connection closed: \
-                                {cause}"), closed: true };
-                        }
-                        Connection::Established { .. } => None,
-                    },
-                    // The streams of this connection are open: it is of another one.
-                    Some((opener, stream)) = self.inbound_control.next() => {
-                        if opener == self.peer && self.programs.are_rivals() {
-                            let (name, programs) = (self.name.clone(), self.programs);
-                            tokio::spawn(answer_rival(stream, name, programs));
-                        }
-                        None
-                    }
-                    Ok(()) = self.start_messages.changed() => {
-                        let message = self.start_messages.borrow_and_update().clone();
-                        message.map(Message::Start)
-                    }
-                    _ = self.leaving.changed(), if goodbyes.reason.is_none() => {
-                        goodbyes.reason.clone_from(&self.leaving.borrow());
-                        None
-                    }
-                    _ = tick.tick() => {
-                        if let Some(end) = self.judge_silence(&goodbyes, &last_received) {
-                            return end;
-                        }
-                        acknowledges = true;
-                        queue = self.status.saves().news(&mut sent_saves);
-                        let paces = self.status.paces().news(&mut sent_paces);
-                        queue.extend((!paces.is_empty()).then_some(Message::Pace(paces)));
-                        self.status.beat(self.me, self.deadlines.heartbeat / BEATS);
-                        let news = self.status.new_beats(&mut sent_beats);
-                        if news.is_empty() {
-                            let quiet = spoke.elapsed() >= self.deadlines.heartbeat;
-                            quiet.then_some(Message::Heartbeat)
-                        } else {
-                            let number = |beat: Beat| (beat.node.0, beat.count, beat.absent);
-                            Some(Message::Working(news.into_iter().map(number).collect()))
-                        }
-                    }
-                }
-            };
-            let reason = |cause: Cause| Reason {
-                node: cause.node.0,
-                text: sentence(&cause.text),
-                leaves: cause.leaves,
-            };
-            let goodbye = goodbyes.due(self.outbox.lock().is_empty());
-            let goodbye = goodbye.map(|cause| Message::Goodbye(cause.map(reason)));
-            let ack = (acknowledges && arrived.frames() != acknowledged).then(|| {
-                acknowledged = arrived.take();
-                Message::Ack(acknowledged)
-            });
-            let more = std::mem::take(&mut queue);
-            for message in ack.into_iter().chain(message).chain(more).chain(goodbye) {
-                spoke = Instant::now();
-                let sent =
-                    timeout(3 * self.deadlines.heartbeat, wire::write(&mut control, &message))
-                        .await;
-                if !matches!(sent, Ok(Ok(()))) && !goodbyes.received {
-                    return End::broken("its control stream accepts no more messages");
+        let begun = begun.map(|begun| Message::Start(StartMessage::Begin(begun)));
+        begun.into_iter().chain(self.rival(program).map(Message::Rival)).collect()
+    }
+
+    /// Waits until something happens, and returns what is to be said then.
+    async fn next(&mut self, open: &mut Open, tasks: &mut JoinSet<Done>) -> Result<Turn, End> {
+        let mut turn = Turn::default();
+        tokio::select! {
+            // Received messages come before the end of the stream that carried them.
+            biased;
+            Some(message) = open.received.recv() => {
+                let end = self.receive(message, &mut open.goodbyes, &mut open.sent_beats);
+                end.map_or(Ok(()), Err)?;
+            }
+            Some(done) = tasks.join_next() => {
+                // The neighbour leaves once it knows that all its frames have arrived.
+                turn.acknowledges = matches!(done, Ok(Done::Reader(Ok(()))));
+                open.goodbyes.after(done).map_or(Ok(()), Err)?;
+            }
+            () = open.arrived.many.notified() => turn.acknowledges = true,
+            Some(connection) = self.connections.recv() => self.check_connection(open, connection)?,
+            // The streams of this connection are open: it is of another one.
+            Some((opener, stream)) = self.inbound_control.next() => {
+                if opener == self.peer && self.programs.are_rivals() {
+                    tokio::spawn(answer_rival(stream, self.name.clone(), self.programs));
                 }
             }
-            if goodbyes.sent && (goodbyes.received || matches!(goodbyes.reason, Some(Some(_)))) {
-                // Our close confirms that we received the goodbye; the other end's close confirms
-                // ours.
-                let _ = timeout(CLOSING, async {
-                    let _ = control.close().await;
-                    while let Some(done) = tasks.join_next().await {
-                        if matches!(done, Ok(Done::Control(_))) {
-                            break;
-                        }
-                    }
-                })
-                .await;
-                return End::Over;
+            Ok(()) = self.start_messages.changed() => {
+                let message = self.start_messages.borrow_and_update().clone();
+                turn.messages.extend(message.map(Message::Start));
+            }
+            _ = self.leaving.changed(), if open.goodbyes.reason.is_none() => {
+                open.goodbyes.reason.clone_from(&self.leaving.borrow());
+            }
+            _ = open.tick.tick() => {
+                let silence = self.judge_silence(&open.goodbyes, &open.last_received);
+                silence.map_or(Ok(()), Err)?;
+                turn = Turn { messages: self.signs_of_work(open), acknowledges: true };
             }
         }
+        Ok(turn)
+    }
+
+    /// Ends this connection if it is the one that has closed.
+    fn check_connection(&self, open: &Open, connection: Connection) -> Result<(), End> {
+        match connection {
+            Connection::Closed { id, cause, .. } if id == open.id => {
+                if open.goodbyes.received {
+                    return Err(End::Over);
+                }
+                if cause == ANEW {
+                    self.programs.set_replaced(open.program, Instant::now());
+                }
+                let reason = format!("the connection closed: {cause}");
+                Err(End::Broken { reason, closed: true })
+            }
+            Connection::Closed { .. } | Connection::Established { .. } => Ok(()),
+        }
+    }
+
+    /// What this node knows anew about the work of all nodes; if it is nothing, from time to time a
+    /// heartbeat.
+    fn signs_of_work(&self, open: &mut Open) -> Vec<Message> {
+        let saves = self.status.saves().news(&mut open.sent_saves);
+        let paces = self.status.paces().news(&mut open.sent_paces);
+        let paces = (!paces.is_empty()).then_some(Message::Pace(paces));
+        self.status.beat(self.me, self.deadlines.heartbeat / BEATS);
+        let beats = self.status.new_beats(&mut open.sent_beats);
+        let sign = if beats.is_empty() {
+            let quiet = open.spoke.elapsed() >= self.deadlines.heartbeat;
+            quiet.then_some(Message::Heartbeat)
+        } else {
+            let number = |beat: Beat| (beat.node.0, beat.count, beat.absent);
+            Some(Message::Working(beats.into_iter().map(number).collect()))
+        };
+        sign.into_iter().chain(saves).chain(paces).collect()
+    }
+
+    /// Writes messages, behind the acknowledgement and before the goodbye if they are due.
+    async fn write(&self, open: &mut Open, turn: Turn) -> Result<(), End> {
+        let reason = |cause: Cause| Reason {
+            node: cause.node.0,
+            text: sentence(&cause.text),
+            leaves: cause.leaves,
+        };
+        let goodbye = open.goodbyes.due(self.outbox.lock().is_empty());
+        let goodbye = goodbye.map(|cause| Message::Goodbye(cause.map(reason)));
+        let ack = (turn.acknowledges && open.arrived.frames() != open.acknowledged).then(|| {
+            open.acknowledged = open.arrived.take();
+            Message::Ack(open.acknowledged)
+        });
+        for message in ack.into_iter().chain(turn.messages).chain(goodbye) {
+            open.spoke = Instant::now();
+            let limit = 3 * self.deadlines.heartbeat;
+            let sent = timeout(limit, wire::write(&mut open.control, &message)).await;
+            if !matches!(sent, Ok(Ok(()))) && !open.goodbyes.received {
+                return Err(End::broken("its control stream accepts no more messages"));
+            }
+        }
+        Ok(())
     }
 
     /// What the neighbour must know of another program that has its key, and is refused.
@@ -229,4 +287,18 @@ impl Link {
         let silent = goodbyes.is_silent(limit);
         silent.then(|| End::Invalid("it closed its stream of frames without a goodbye".into()))
     }
+}
+
+/// Closes the control stream, which confirms that the goodbye has arrived, and waits until the
+/// other end closes it too.
+async fn close(control: &mut WriteHalf<Stream>, tasks: &mut JoinSet<Done>) {
+    let closed = async {
+        let _ = control.close().await;
+        while let Some(done) = tasks.join_next().await {
+            if matches!(done, Ok(Done::Control(_))) {
+                break;
+            }
+        }
+    };
+    let _ = timeout(CLOSING, closed).await;
 }

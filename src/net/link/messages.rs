@@ -1,6 +1,6 @@
 //! The control messages that a link receives.
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
 use litemap::LiteMap;
 
@@ -14,7 +14,6 @@ use super::{
 use crate::{
     drive::Change,
     gossip::Cause,
-    mixing::Topology,
     net::life::{event::Event, rounds::status::Beat},
     units::NodeId,
 };
@@ -48,95 +47,28 @@ impl Link {
             })
     }
 
-    /// Handles a control message.
-    #[expect(clippy::too_many_lines)]
+    /// Handles a control message; returns how the link ends if it ends by it.
     pub(crate) fn receive(
         &self,
         message: Message,
         goodbyes: &mut Goodbyes,
         sent_beats: &mut LiteMap<NodeId, u64>,
     ) -> Option<End> {
-        let has_content = match &message {
-            Message::Ack(received) => *received >= self.outbox.lock().first(),
-            Message::Start(StartMessage::Written | StartMessage::Over) => self.status.has_begun(),
-            Message::Start(_) => !self.status.has_begun(),
-            message => {
-                let is_sign = matches!(
-                    message,
-                    Message::Heartbeat
-                        | Message::Working(_)
-                        | Message::Saved(_)
-                        | Message::Schedule(_)
-                        | Message::Rival(_)
-                        | Message::Pace(_)
-                );
-                !is_sign && !goodbyes.received
-            }
-        };
-        if !has_content && let Err(reason) = goodbyes.budget.take(Instant::now()) {
+        if !self.has_content(&message, goodbyes)
+            && let Err(reason) = goodbyes.budget.take(Instant::now())
+        {
             return Some(End::Invalid(reason));
         }
         match message {
             Message::Heartbeat => {}
-            Message::Ack(received) => {
-                let mut outbox = self.outbox.lock();
-                if let Err(reason) = outbox.acknowledge(received) {
-                    return Some(End::Invalid(reason));
-                }
-                for _ in 0..outbox.newly_free() {
-                    let _ = self.events.send(Event::Taken(self.node));
-                }
-            }
+            Message::Ack(received) => return self.acknowledge(received).err(),
             Message::Goodbye(None) => {
                 if !std::mem::replace(&mut goodbyes.received, true) {
                     let _ = self.events.send(Event::Goodbye(self.node));
                 }
             }
-            Message::Goodbye(Some(Reason { node, text, leaves })) => {
-                if node as usize >= self.nodes {
-                    return Some(End::Invalid(format!(
-                        "it left the run because of a node {node} that does not exist"
-                    )));
-                }
-                return Some(End::Left(Cause {
-                    node: NodeId(node),
-                    text: sentence(&text),
-                    leaves,
-                }));
-            }
-            // Late ones mean nothing.
-            Message::Start(
-                StartMessage::Ready(_) | StartMessage::Waiting(_) | StartMessage::Begin(_),
-            ) if self.status.has_begun() => {}
-            Message::Start(message) => {
-                goodbyes.start_messages += 1;
-                if goodbyes.start_messages > MOST_START_MESSAGES {
-                    return Some(End::Invalid(format!(
-                        "it sent more than {MOST_START_MESSAGES} messages about linking"
-                    )));
-                }
-                let message = match message {
-                    StartMessage::Waiting(text) => StartMessage::Waiting(sentence(&text)),
-                    StartMessage::Ready(saved) if !self.is_possible(&saved) => {
-                        let what = "too many checkpoints of a node, or nodes that do not exist";
-                        return Some(End::Invalid(format!("it names {what}")));
-                    }
-                    StartMessage::Begin(at) if !self.is_place(&at) => {
-                        let what = "it names a history that no run of these nodes can have";
-                        return Some(End::Invalid(what.into()));
-                    }
-                    StartMessage::Assembly(news) => {
-                        let valid = |topology: &Arc<Topology>| news.is_valid(topology);
-                        if !self.assembly.as_ref().is_some_and(valid) {
-                            let what = "it sent what no node can know about the members";
-                            return Some(End::Invalid(what.into()));
-                        }
-                        StartMessage::Assembly(news)
-                    }
-                    message => message,
-                };
-                let _ = self.events.send(Event::Start { from: self.node, message });
-            }
+            Message::Goodbye(Some(reason)) => return Some(self.left(&reason)),
+            Message::Start(message) => return self.receive_start(message, goodbyes).err(),
             Message::Working(beats) => {
                 let exists = |&(node, ..): &(u32, u64, bool)| (node as usize) < self.nodes;
                 let beat = |(node, count, absent)| Beat { node: NodeId(node), count, absent };
@@ -164,5 +96,87 @@ impl Link {
             }
         }
         None
+    }
+
+    /// Whether a message says something new at this point of the run. Of others a neighbour may
+    /// send a few.
+    fn has_content(&self, message: &Message, goodbyes: &Goodbyes) -> bool {
+        match message {
+            Message::Ack(received) => *received >= self.outbox.lock().first(),
+            Message::Start(StartMessage::Written | StartMessage::Over) => self.status.has_begun(),
+            Message::Start(_) => !self.status.has_begun(),
+            message => {
+                let is_sign = matches!(
+                    message,
+                    Message::Heartbeat
+                        | Message::Working(_)
+                        | Message::Saved(_)
+                        | Message::Schedule(_)
+                        | Message::Rival(_)
+                        | Message::Pace(_)
+                );
+                !is_sign && !goodbyes.received
+            }
+        }
+    }
+
+    /// Frees the frames that the neighbour has received.
+    fn acknowledge(&self, received: u64) -> Result<(), End> {
+        let mut outbox = self.outbox.lock();
+        outbox.acknowledge(received).map_err(End::Invalid)?;
+        for _ in 0..outbox.newly_free() {
+            let _ = self.events.send(Event::Taken(self.node));
+        }
+        Ok(())
+    }
+
+    /// How the link ends when the neighbour leaves early.
+    fn left(&self, Reason { node, text, leaves }: &Reason) -> End {
+        if *node as usize >= self.nodes {
+            return End::Invalid(format!(
+                "it left the run because of a node {node} that does not exist"
+            ));
+        }
+        End::Left(Cause { node: NodeId(*node), text: sentence(text), leaves: *leaves })
+    }
+
+    /// Passes a start message to the core, unless it is late.
+    fn receive_start(&self, message: StartMessage, goodbyes: &mut Goodbyes) -> Result<(), End> {
+        let opens = matches!(
+            message,
+            StartMessage::Ready(_) | StartMessage::Waiting(_) | StartMessage::Begin(_)
+        );
+        if opens && self.status.has_begun() {
+            return Ok(());
+        }
+        goodbyes.start_messages += 1;
+        if goodbyes.start_messages > MOST_START_MESSAGES {
+            return Err(End::Invalid(format!(
+                "it sent more than {MOST_START_MESSAGES} messages about linking"
+            )));
+        }
+        let message = self.checked(message)?;
+        let _ = self.events.send(Event::Start { from: self.node, message });
+        Ok(())
+    }
+
+    /// A start message that a node of this run can send.
+    fn checked(&self, message: StartMessage) -> Result<StartMessage, End> {
+        let wrong = match &message {
+            StartMessage::Waiting(text) => return Ok(StartMessage::Waiting(sentence(text))),
+            StartMessage::Ready(saved) if !self.is_possible(saved) => {
+                "it names too many checkpoints of a node, or nodes that do not exist"
+            }
+            StartMessage::Begin(at) if !self.is_place(at) => {
+                "it names a history that no run of these nodes can have"
+            }
+            StartMessage::Assembly(news)
+                if !self.assembly.as_ref().is_some_and(|topology| news.is_valid(topology)) =>
+            {
+                "it sent what no node can know about the members"
+            }
+            _ => return Ok(message),
+        };
+        Err(End::Invalid(wrong.into()))
     }
 }

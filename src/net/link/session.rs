@@ -522,10 +522,141 @@ mod tests {
         proptest::collection::vec(event, 0..120)
     }
 
+    /// Both ends of a link, over any sequence of connections.
+    struct Ends {
+        outbox: Outbox,
+        inbox: Inbox,
+        /// The longest frame that is delivered whole.
+        whole: usize,
+        /// Buffers that the core returns.
+        spare: mpsc::Sender<Vec<u8>>,
+        /// The connection: the next frame to write and its first byte, and what is in flight.
+        next: u64,
+        from: usize,
+        flight: VecDeque<(u64, usize, Vec<u8>)>,
+        /// How many frames were sent, and the numbers of those that were delivered.
+        sent: u64,
+        delivered: Vec<u64>,
+        /// The pieces of a frame that were delivered.
+        gathered: Vec<u8>,
+        /// Buffers that the core has.
+        held: usize,
+    }
+
+    type Checked = Result<(), TestCaseError>;
+
+    impl Ends {
+        fn new(whole: usize, piece: usize) -> Ends {
+            let (spare, returned) = mpsc::channel(RETURNED);
+            Ends {
+                outbox: Outbox::default(),
+                inbox: Inbox::new(returned).cutting(whole, piece),
+                whole,
+                spare,
+                next: 1,
+                from: 0,
+                flight: VecDeque::new(),
+                sent: 0,
+                delivered: Vec::new(),
+                gathered: Vec::new(),
+                held: 0,
+            }
+        }
+
+        fn upon(&mut self, event: Event) -> Checked {
+            match event {
+                Event::Send => {
+                    self.sent += 1;
+                    prop_assert_eq!(self.outbox.push(frame(self.sent)), self.sent);
+                }
+                Event::Arrive(most) => self.arrive(most)?,
+                Event::Return if self.held > 0 => {
+                    self.held -= 1;
+                    self.spare.try_send(Vec::new()).unwrap();
+                }
+                Event::Return => {}
+                Event::Acknowledge => {
+                    let received = self.inbox.received().take();
+                    prop_assert!(self.outbox.acknowledge(received).is_ok());
+                }
+                Event::Break => {
+                    self.flight.clear();
+                    // The next hello says what has arrived.
+                    let (received, partial) = self.inbox.progress();
+                    prop_assert!(self.outbox.resume(received, partial).is_ok());
+                    (self.next, self.from) = (self.outbox.first(), self.outbox.partial());
+                }
+            }
+            Ok(())
+        }
+
+        /// At most so many bytes of the frame that comes next arrive.
+        fn arrive(&mut self, most: usize) -> Checked {
+            // The reader reads no further while something waits.
+            if self.inbox.is_waiting() {
+                return Ok(());
+            }
+            let Some((number, length, mut bytes)) = self.flight.pop_front() else { return Ok(()) };
+            prop_assert_eq!(self.inbox.due(), number);
+            self.inbox.begin(length).unwrap();
+            let space = self.inbox.space();
+            let some = space.len().min(most);
+            let rest: Vec<u8> = bytes.split_off(some);
+            space[..some].copy_from_slice(&bytes);
+            self.inbox.fill(some);
+            let is_whole = self.inbox.space().is_empty() && self.inbox.complete();
+            prop_assert_eq!(is_whole, rest.is_empty());
+            if !is_whole {
+                self.flight.push_front((number, length, rest));
+            }
+            Ok(())
+        }
+
+        /// Writes the next frames, if the reader reads.
+        fn write(&mut self) {
+            while self.flight.is_empty()
+                && !self.inbox.is_waiting()
+                && let Some(frame) = self.outbox.frame(self.next)
+            {
+                let rest = frame[std::mem::take(&mut self.from)..].to_vec();
+                self.flight.push_back((self.next, frame.len(), rest));
+                self.outbox.wrote(self.next);
+                self.next += 1;
+            }
+        }
+
+        /// The core takes what has arrived.
+        fn deliver(&mut self) -> Checked {
+            let ready = futures::FutureExt::now_or_never(self.inbox.deliver());
+            let Some(Some(delivery)) = ready else { return Ok(()) };
+            self.held += 1;
+            let most = if self.gathered.is_empty() { 1 } else { PIECES };
+            prop_assert!(self.held <= most, "the core has {} of {}", self.held, most);
+            let length = match delivery {
+                Delivery::Frame(bytes) => {
+                    prop_assert!(self.gathered.is_empty() && bytes.len() <= self.whole);
+                    self.gathered = bytes;
+                    self.gathered.len()
+                }
+                Delivery::Piece { length, bytes } => {
+                    self.gathered.extend_from_slice(&bytes);
+                    length
+                }
+            };
+            if self.gathered.len() == length {
+                let number = u64::from_le_bytes(self.gathered[..8].try_into().unwrap());
+                prop_assert_eq!(&self.gathered, &*frame(number), "the bytes that were sent");
+                self.delivered.push(number);
+                self.gathered.clear();
+            }
+            Ok(())
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(10_000))]
 
-        /// Both ends over any sequence of connections, against a list of what was sent.
+        /// Against a list of what was sent.
         #[test]
         #[ignore = "slow"]
         fn every_frame_is_delivered_once_and_in_order(
@@ -533,91 +664,16 @@ mod tests {
             whole in 0usize..60,
             piece in 1usize..12,
         ) {
-            let (spare, returned) = mpsc::channel(RETURNED);
-            let mut inbox = Inbox::new(returned).cutting(whole, piece);
-            let mut outbox = Outbox::default();
-            let (mut sent, mut delivered, mut gathered) = (0u64, Vec::new(), Vec::new());
-            // The connection: the next frame to write and its first byte, and what is in flight.
-            let (mut next, mut from) = (1, 0);
-            let mut flight = VecDeque::<(u64, usize, Vec<u8>)>::new();
-            let mut held = 0;
+            let mut ends = Ends::new(whole, piece);
             let heal = [Event::Break]
                 .into_iter()
                 .chain([Event::Arrive(48), Event::Return].into_iter().cycle().take(8_000));
             for event in events.into_iter().chain(heal) {
-                match event {
-                    Event::Send => {
-                        sent += 1;
-                        prop_assert_eq!(outbox.push(frame(sent)), sent);
-                    }
-                    // The reader reads no further while something waits.
-                    Event::Arrive(_) if inbox.is_waiting() => {}
-                    Event::Arrive(most) => {
-                        if let Some((number, length, mut bytes)) = flight.pop_front() {
-                            prop_assert_eq!(inbox.due(), number);
-                            inbox.begin(length).unwrap();
-                            let space = inbox.space();
-                            let some = space.len().min(most);
-                            let rest: Vec<u8> = bytes.split_off(some);
-                            space[..some].copy_from_slice(&bytes);
-                            inbox.fill(some);
-                            let is_whole = inbox.space().is_empty() && inbox.complete();
-                            prop_assert_eq!(is_whole, rest.is_empty());
-                            if !is_whole {
-                                flight.push_front((number, length, rest));
-                            }
-                        }
-                    }
-                    Event::Return if held > 0 => {
-                        held -= 1;
-                        spare.try_send(Vec::new()).unwrap();
-                    }
-                    Event::Return => {}
-                    Event::Acknowledge => {
-                        prop_assert!(outbox.acknowledge(inbox.received().take()).is_ok());
-                    }
-                    Event::Break => {
-                        flight.clear();
-                        // The next hello says what has arrived.
-                        let (received, partial) = inbox.progress();
-                        prop_assert!(outbox.resume(received, partial).is_ok());
-                        (next, from) = (outbox.first(), outbox.partial());
-                    }
-                }
-                while let Some(frame) = outbox.frame(next).filter(|_| {
-                    // The reader reads no further while a frame waits.
-                    flight.is_empty() && !inbox.is_waiting()
-                }) {
-                    let rest = frame[std::mem::take(&mut from)..].to_vec();
-                    flight.push_back((next, frame.len(), rest));
-                    outbox.wrote(next);
-                    next += 1;
-                }
-                let ready = futures::FutureExt::now_or_never(inbox.deliver());
-                if let Some(Some(delivery)) = ready {
-                    held += 1;
-                    let most = if gathered.is_empty() { 1 } else { PIECES };
-                    prop_assert!(held <= most, "the core has {} of {}", held, most);
-                    let length = match delivery {
-                        Delivery::Frame(bytes) => {
-                            prop_assert!(gathered.is_empty() && bytes.len() <= whole);
-                            gathered = bytes;
-                            gathered.len()
-                        }
-                        Delivery::Piece { length, bytes } => {
-                            gathered.extend_from_slice(&bytes);
-                            length
-                        }
-                    };
-                    if gathered.len() == length {
-                        let number = u64::from_le_bytes(gathered[..8].try_into().unwrap());
-                        prop_assert_eq!(&gathered, &*frame(number), "the bytes that were sent");
-                        delivered.push(number);
-                        gathered.clear();
-                    }
-                }
+                ends.upon(event)?;
+                ends.write();
+                ends.deliver()?;
             }
-            prop_assert_eq!(delivered, (1..=sent).collect::<Vec<_>>());
+            prop_assert_eq!(ends.delivered, (1..=ends.sent).collect::<Vec<_>>());
         }
     }
 }

@@ -373,7 +373,6 @@ impl Link {
 
     /// Runs a link that is up and reports to the core how it ended. `None` if the link is finished,
     /// else whether its connection is closed.
-    #[expect(clippy::too_many_lines)]
     async fn serve(&mut self, streams: Streams, id: ConnectionId) -> Option<bool> {
         if !streams.arithmetic {
             tracing::warn!(
@@ -383,6 +382,25 @@ impl Link {
             );
         }
         let since = Instant::now();
+        self.report_up(since).await;
+        let mut tasks = JoinSet::new();
+        let program = streams.program;
+        self.programs.set_linked(program, true, Instant::now());
+        let end = self.exchange(streams, id, &mut tasks).await;
+        self.programs.set_linked(program, false, Instant::now());
+        // After the event of its end nothing of this connection may follow.
+        tasks.shutdown().await;
+        let gone = self.report_end(end, since).await;
+        let ends = gone.is_none() || self.leaving.borrow().is_some() && !self.owes();
+        if ends {
+            let _ = self.close.send((self.peer, id));
+            return None;
+        }
+        gone
+    }
+
+    /// Tells the core that the link is up since then, for the first time or again.
+    async fn report_up(&mut self, since: Instant) {
         // A message from the time when the link was down is out of date.
         self.start_messages.borrow_and_update();
         self.status.up(self.node);
@@ -402,25 +420,20 @@ impl Link {
             }
             None => Event::Up(self.node),
         });
-        let mut tasks = JoinSet::new();
-        let program = streams.program;
-        self.programs.set_linked(program, true, Instant::now());
-        let end = self.exchange(streams, id, &mut tasks).await;
-        self.programs.set_linked(program, false, Instant::now());
-        // After the event of its end nothing of this connection may follow.
-        tasks.shutdown().await;
-        let mut gone = false;
+    }
+
+    /// Tells the core how a connection has ended that came up at `since`. `None` if the link is
+    /// finished, else whether the connection is closed.
+    async fn report_end(&mut self, end: End, since: Instant) -> Option<bool> {
         let early = self.leaving.borrow().is_none() && !self.status.has_begun();
         match end {
             End::Over if early => {
                 let reason = "it said goodbye before the run began".to_string();
                 self.status.down(self.node, format!("it was linked, and {reason}"));
                 let _ = self.events.send(Event::Lost { peer: self.node, reason });
+                Some(false)
             }
-            End::Over => {
-                let _ = self.close.send((self.peer, id));
-                return None;
-            }
+            End::Over => None,
             End::Broken { reason, closed } => {
                 let reason = format!(
                     "{reason} ({:.1} s after the link came up)",
@@ -432,31 +445,23 @@ impl Link {
                     self.lost = Some((lost, reason.clone()));
                 }
                 let _ = self.events.send(Event::Lost { peer: self.node, reason });
-                gone = closed;
+                Some(closed)
             }
             End::Invalid(reason) => {
                 self.status.down(self.node, format!("it was linked, then {reason}"));
-                if self.status.has_begun() {
-                    let _ = self.events.send(Event::Down { peer: self.node, reason });
-                    let _ = self.close.send((self.peer, id));
-                    return None;
-                }
-                let _ = self.events.send(Event::Lost { peer: self.node, reason });
+                let (peer, ends) = (self.node, self.status.has_begun());
+                let _ = self.events.send(match ends {
+                    true => Event::Down { peer, reason },
+                    false => Event::Lost { peer, reason },
+                });
+                (!ends).then_some(false)
             }
             End::Left(cause) => {
                 self.status.down(self.node, "it was linked, and left before the run began".into());
                 let _ = self.events.send(Event::Left { peer: self.node, cause });
-                if self.status.has_begun() {
-                    let _ = self.close.send((self.peer, id));
-                    return None;
-                }
+                (!self.status.has_begun()).then_some(false)
             }
         }
-        if self.leaving.borrow().is_some() && !self.owes() {
-            let _ = self.close.send((self.peer, id));
-            return None;
-        }
-        Some(gone)
     }
 
     /// What each end has received from the other, as far as this end knows.

@@ -2,6 +2,7 @@
 //! assigned to this end.
 
 use std::{
+    error::Error,
     net::{SocketAddr, TcpListener, UdpSocket},
     sync::Arc,
     time::{Duration, Instant},
@@ -362,67 +363,25 @@ impl SwarmTask {
     }
 
     /// A connection to a neighbour is open.
-    #[expect(clippy::too_many_lines)]
     fn established(&mut self, peer_id: &PeerId, id: ConnectionId, endpoint: &ConnectedPoint) {
         let Some(peer) = self.peers.get_mut(peer_id) else { return };
-        let name = &peer.neighbour.name;
         let relayed = endpoint.is_relayed();
         if let Some(dial) = &mut peer.dial {
             dial.succeeded(relayed);
         }
-        if relayed && !self.relayed {
-            tracing::debug!("node {name}: connected through a relay, which may carry no frames");
-            self.status.trouble(peer.neighbour.node, ONLY_RELAYED.into());
-            if let Some(older) = peer.idle.replace(id) {
-                self.swarm.close_connection(older);
-            }
+        if self.is_set_aside(peer_id, id, endpoint) {
             return;
         }
-        let dialled = has_dialled(endpoint);
-        if !relayed && peer.is_crossed(dialled) && dialled != (self.me < *peer_id) {
-            tracing::debug!("node {name}: a second direct connection is closed");
-            self.swarm.close_connection(id);
-            return;
-        }
-        // The link that is up stays; it tells the other program.
-        if peer.connected.is_some() && !dialled && peer.programs.are_rivals() {
-            let until = Instant::now() + TOLD;
-            if let Some((older, _)) = peer.extra.replace((id, until)) {
-                self.swarm.close_connection(older);
-            }
-            return;
-        }
-        let address = endpoint.get_remote_address().to_string();
-        let cipher = match is_quic(endpoint) {
-            true => None,
-            false => self.ciphers.of(peer_id),
-        };
-        let cipher = cipher.as_deref().unwrap_or("QUIC with TLS 1.3");
-        match endpoint {
-            _ if relayed => tracing::info!(
-                "node {name}: connected through the relay at {}, {cipher}; a direct connection is \
-                 tried",
-                endpoint.get_remote_address()
-            ),
-            _ if peer.relayed || peer.idle.is_some() => tracing::info!(
-                "node {name}: connected directly at {}, {cipher}; it replaces the connection \
-                 through a relay",
-                endpoint.get_remote_address()
-            ),
-            _ => tracing::debug!("node {name}: connected, {cipher}"),
-        }
-        if let Some(ends) = Ends::of(endpoint).filter(|ends| !ends.is_loopback() && !relayed) {
-            sockets::limit_silence(&ends);
-            sockets::limit_unsent(&ends);
-        }
-        if let Some(congestion) = self.congestion.as_ref().filter(|_| !relayed) {
-            control(congestion, endpoint, name);
+        let Some(peer) = self.peers.get_mut(peer_id) else { return };
+        log_connection(peer, endpoint, self.ciphers.of(peer_id).as_deref());
+        if !relayed {
+            set_options(endpoint, self.congestion.as_deref(), &peer.neighbour.name);
         }
         // One connection per neighbour. Only one end dials, and only if it has none or a relayed
         // one: its newest connection counts.
         let older = peer.connected.replace(id);
         if let Some(older) = older {
-            tracing::debug!("node {name} connected a second time");
+            tracing::debug!("node {} connected a second time", peer.neighbour.name);
             let cause = match peer.relayed && !relayed {
                 true => "a direct connection replaces the one through a relay",
                 false => ANEW,
@@ -430,6 +389,7 @@ impl SwarmTask {
             let cause = cause.into();
             let _ = peer.connection.send(Connection::Closed { id: older, cause });
         }
+        let (dialled, address) = (has_dialled(endpoint), endpoint.get_remote_address().to_string());
         (peer.relayed, peer.opened) = (relayed, (dialled, Instant::now()));
         self.status.connected(peer.neighbour.node);
         match older.or(peer.idle.take()) {
@@ -442,6 +402,64 @@ impl SwarmTask {
                 let _ = peer.connection.send(Connection::Established { id, dialled, address });
             }
         }
+    }
+
+    /// Whether the link does not use a new connection: a relayed one that may carry no frames, the
+    /// second of two that crossed, or one of another program with the neighbour's key.
+    fn is_set_aside(
+        &mut self,
+        peer_id: &PeerId,
+        id: ConnectionId,
+        endpoint: &ConnectedPoint,
+    ) -> bool {
+        let Some(peer) = self.peers.get_mut(peer_id) else { return true };
+        let (relayed, dialled) = (endpoint.is_relayed(), has_dialled(endpoint));
+        let name = &peer.neighbour.name;
+        if relayed && !self.relayed {
+            tracing::debug!("node {name}: connected through a relay, which may carry no frames");
+            self.status.trouble(peer.neighbour.node, ONLY_RELAYED.into());
+            if let Some(older) = peer.idle.replace(id) {
+                self.swarm.close_connection(older);
+            }
+            return true;
+        }
+        if !relayed && peer.is_crossed(dialled) && dialled != (self.me < *peer_id) {
+            tracing::debug!("node {name}: a second direct connection is closed");
+            self.swarm.close_connection(id);
+            return true;
+        }
+        // The link that is up stays; it tells the other program.
+        if peer.connected.is_some() && !dialled && peer.programs.are_rivals() {
+            let until = Instant::now() + TOLD;
+            if let Some((older, _)) = peer.extra.replace((id, until)) {
+                self.swarm.close_connection(older);
+            }
+            return true;
+        }
+        false
+    }
+
+    /// A connection of a neighbour is closed.
+    fn closed<E: Error>(&mut self, peer_id: &PeerId, id: ConnectionId, cause: Option<E>) {
+        let Some(peer) = self.peers.get_mut(peer_id) else { return };
+        peer.release(Some(id));
+        if peer.idle == Some(id) {
+            peer.idle = None;
+            if let Some(dial) = &mut peer.dial {
+                dial.closed(Reached::Nothing);
+            }
+        }
+        if peer.connected != Some(id) {
+            return;
+        }
+        peer.disconnected(&self.status);
+        let cause = cause.map_or("closed by one of its ends".to_string(), |error| root(&error));
+        let guess = format!(
+            "connected, then closed ({cause}): does its topology name this node's PeerId {}?",
+            self.me
+        );
+        self.status.closed(peer.neighbour.node, guess);
+        let _ = peer.connection.send(Connection::Closed { id, cause });
     }
 
     /// An attempt to reach a neighbour has failed.
@@ -468,34 +486,40 @@ impl SwarmTask {
         dial.failed(is_closed(error));
     }
 
-    #[expect(clippy::too_many_lines)]
+    /// Takes an address at which a relay or a neighbour sees this node. Neighbours hear of it, and
+    /// dial it while they are reached through a relay: hole punching over TCP fails if the end that
+    /// the other can reach has to act as the client.
+    fn seen_at(&mut self, address: Multiaddr) {
+        let mut known: Vec<Multiaddr> = self.swarm.external_addresses().cloned().collect();
+        if known.contains(&address) {
+            return;
+        }
+        known.retain(|address| !self.forwarded.contains(address));
+        if known.len() >= SEEN_AT {
+            self.swarm.remove_external_address(&known[0]);
+        }
+        self.swarm.add_external_address(address);
+        self.announce();
+    }
+
+    /// A neighbour has said which program it runs, and where it listens.
+    fn identified(&mut self, peer_id: &PeerId, info: identify::Info) {
+        let Some(peer) = self.peers.get_mut(peer_id) else { return };
+        let versions = info.protocols.iter().filter_map(|name| version_of(name.as_ref()));
+        let node = peer.neighbour.node;
+        self.status.runs(node, versions.max(), &printable(&info.agent_version));
+        let direct = peer.wants_direct();
+        let dial = peer.dial.get_or_insert_with(|| Dial::new(Vec::new()));
+        dial.learn(info.listen_addrs, &self.dialled, direct);
+    }
+
     fn upon(&mut self, event: SwarmEvent<BehaviourEvent>) {
         match event {
             SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
                 self.established(&peer_id, connection_id, &endpoint);
             }
             SwarmEvent::ConnectionClosed { peer_id, connection_id, cause, .. } => {
-                let Some(peer) = self.peers.get_mut(&peer_id) else { return };
-                peer.release(Some(connection_id));
-                if peer.idle == Some(connection_id) {
-                    peer.idle = None;
-                    if let Some(dial) = &mut peer.dial {
-                        dial.closed(Reached::Nothing);
-                    }
-                }
-                if peer.connected != Some(connection_id) {
-                    return;
-                }
-                peer.disconnected(&self.status);
-                let cause =
-                    cause.map_or("closed by one of its ends".to_string(), |error| root(&error));
-                let guess = format!(
-                    "connected, then closed ({cause}): does its topology name this node's PeerId \
-                     {}?",
-                    self.me
-                );
-                self.status.closed(peer.neighbour.node, guess);
-                let _ = peer.connection.send(Connection::Closed { id: connection_id, cause });
+                self.closed(&peer_id, connection_id, cause);
             }
             SwarmEvent::OutgoingConnectionError {
                 peer_id: Some(peer_id),
@@ -507,38 +531,12 @@ impl SwarmTask {
             SwarmEvent::NewListenAddr { listener_id, .. } => {
                 self.reservations.reserved(listener_id);
             }
-            // Where a relay or a neighbour sees this node. Neighbours hear of it, and dial it while
-            // they are reached through a relay: hole punching over TCP fails if the end that the
-            // other can reach has to act as the client.
-            SwarmEvent::NewExternalAddrCandidate { address } => {
-                let mut known: Vec<Multiaddr> = self.swarm.external_addresses().cloned().collect();
-                if known.contains(&address) {
-                    return;
-                }
-                known.retain(|address| !self.forwarded.contains(address));
-                if known.len() >= SEEN_AT {
-                    self.swarm.remove_external_address(&known[0]);
-                }
-                self.swarm.add_external_address(address);
-                self.announce();
-            }
+            SwarmEvent::NewExternalAddrCandidate { address } => self.seen_at(address),
             SwarmEvent::ListenerClosed { listener_id, reason, .. }
                 if self.peers.values().any(|peer| !peer.connection.is_closed()) =>
             {
                 let reason = reason.err().map_or("it ended".into(), |error| root(&error));
                 self.reservations.closed(listener_id, &reason);
-            }
-            SwarmEvent::Behaviour(BehaviourEvent::Punch(dcutr::Event {
-                remote_peer_id,
-                result: Err(error),
-            })) => {
-                if let Some(peer) = self.peers.get(&remote_peer_id) {
-                    tracing::info!(
-                        "node {}: hole punching led to no direct connection: {}",
-                        peer.neighbour.name,
-                        root(&error)
-                    );
-                }
             }
             SwarmEvent::IncomingConnectionError { peer_id, send_back_addr, error, .. } => {
                 self.refusals.report(peer_id, &send_back_addr, &error);
@@ -550,36 +548,63 @@ impl SwarmTask {
                 self.status
                     .host_trouble(format!("this host cannot accept connections: {error}{hint}"));
             }
-            SwarmEvent::Behaviour(BehaviourEvent::Identify(identify::Event::Received {
-                peer_id,
-                info,
-                ..
-            })) => {
-                if let Some(peer) = self.peers.get_mut(&peer_id) {
-                    let versions =
-                        info.protocols.iter().filter_map(|name| version_of(name.as_ref()));
-                    let node = peer.neighbour.node;
-                    self.status.runs(node, versions.max(), &printable(&info.agent_version));
-                    let direct = peer.wants_direct();
-                    let dial = peer.dial.get_or_insert_with(|| Dial::new(Vec::new()));
-                    dial.learn(info.listen_addrs, &self.dialled, direct);
+            SwarmEvent::Behaviour(event) => self.upon_behaviour(event),
+            _ => {}
+        }
+    }
+
+    /// Handles what a protocol of libp2p says about a neighbour.
+    fn upon_behaviour(&mut self, event: BehaviourEvent) {
+        let name = |peer| self.peers.get(&peer).map(|peer: &Peer| &peer.neighbour.name);
+        match event {
+            BehaviourEvent::Identify(identify::Event::Received { peer_id, info, .. }) => {
+                self.identified(&peer_id, info);
+            }
+            BehaviourEvent::Punch(dcutr::Event { remote_peer_id, result: Err(error) }) => {
+                if let Some(name) = name(remote_peer_id) {
+                    let error = root(&error);
+                    tracing::info!(
+                        "node {name}: hole punching led to no direct connection: {error}"
+                    );
                 }
             }
-            SwarmEvent::Behaviour(BehaviourEvent::Ping(ping::Event {
-                peer,
-                result: Ok(rtt),
-                ..
-            })) => {
-                if let Some(peer) = self.peers.get(&peer) {
-                    tracing::debug!(
-                        "node {}: round trip {:.1} ms",
-                        peer.neighbour.name,
-                        1e3 * rtt.as_secs_f64()
-                    );
+            BehaviourEvent::Ping(ping::Event { peer, result: Ok(rtt), .. }) => {
+                if let Some(name) = name(peer) {
+                    tracing::debug!("node {name}: round trip {:.1} ms", 1e3 * rtt.as_secs_f64());
                 }
             }
             _ => {}
         }
+    }
+}
+
+/// Tells the log how a neighbour is connected.
+fn log_connection(peer: &Peer, endpoint: &ConnectedPoint, cipher: Option<&str>) {
+    let (name, address) = (&peer.neighbour.name, endpoint.get_remote_address());
+    let cipher = cipher.filter(|_| !is_quic(endpoint)).unwrap_or("QUIC with TLS 1.3");
+    if endpoint.is_relayed() {
+        tracing::info!(
+            "node {name}: connected through the relay at {address}, {cipher}; a direct connection \
+             is tried"
+        );
+    } else if peer.relayed || peer.idle.is_some() {
+        tracing::info!(
+            "node {name}: connected directly at {address}, {cipher}; it replaces the connection \
+             through a relay"
+        );
+    } else {
+        tracing::debug!("node {name}: connected, {cipher}");
+    }
+}
+
+/// Sets the options of a direct connection's socket.
+fn set_options(endpoint: &ConnectedPoint, congestion: Option<&str>, neighbour: &str) {
+    if let Some(ends) = Ends::of(endpoint).filter(|ends| !ends.is_loopback()) {
+        sockets::limit_silence(&ends);
+        sockets::limit_unsent(&ends);
+    }
+    if let Some(congestion) = congestion {
+        control(congestion, endpoint, neighbour);
     }
 }
 
