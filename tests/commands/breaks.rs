@@ -153,9 +153,7 @@ fn a_neighbours_wrong_file_is_waited_for_and_only_the_node_that_differs_from_all
     let mut tokyo = deployment.start("tokyo");
     assert_eq!(tokyo.end().0, Some(2), "{}", tokyo.errors());
     assert!(tokyo.errors().contains("optimizer.step = 0.25 here, 0.1 there"), "{}", tokyo.errors());
-    until("the difference", || {
-        london.errors().contains("optimizer.step = 0.1 here, 0.25 there")
-    });
+    until("the difference", || london.errors().contains("optimizer.step = 0.1 here, 0.25 there"));
     deployment.write("tokyo.toml", &right);
     let mut tokyo = deployment.start("tokyo");
     for node in [&mut tokyo, &mut london, &mut oslo] {
