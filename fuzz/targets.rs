@@ -23,10 +23,10 @@ use gradvine::{
 };
 
 /// A function that takes arbitrary bytes.
-pub type Target = fn(&[u8]);
+pub(super) type Target = fn(&[u8]);
 
 /// All of them with their names.
-pub const TARGETS: &[(&str, Target)] = &[
+pub(super) const TARGETS: &[(&str, Target)] = &[
     #[cfg(feature = "net")]
     ("message", message),
     ("frame", frame),
@@ -47,7 +47,7 @@ fn first(bytes: &[u8]) -> (u8, &[u8]) {
 
 /// A message of a neighbour's control stream, without its length.
 #[cfg(feature = "net")]
-pub fn message(bytes: &[u8]) {
+pub(super) fn message(bytes: &[u8]) {
     use gradvine::net::{Message, RunCard, StartMessage, decode, encode};
     static CARD: OnceLock<RunCard> = OnceLock::new();
     let Ok(message) = decode(bytes) else { return };
@@ -91,7 +91,7 @@ fn designs() -> &'static [Arc<Design>] {
 
 /// A frame of a neighbour: the rule, the sender, its place, and its payload; with a checksum that
 /// is right, and as it is.
-pub fn frame(bytes: &[u8]) {
+pub(super) fn frame(bytes: &[u8]) {
     let (which, rest) = first(bytes);
     let (from, rest) = first(rest);
     let (round, rest) = first(rest);
@@ -117,7 +117,7 @@ pub fn frame(bytes: &[u8]) {
 }
 
 /// A compressed vector: the compressor, the length of the vector (two bytes), its bytes.
-pub fn payload(bytes: &[u8]) {
+pub(super) fn payload(bytes: &[u8]) {
     static ALL: OnceLock<Vec<Arc<dyn Compressor>>> = OnceLock::new();
     let all = ALL.get_or_init(|| {
         let texts = COMPRESSORS.iter().flat_map(|entry| {
@@ -145,7 +145,7 @@ pub fn payload(bytes: &[u8]) {
 }
 
 /// A topology file: its format, its text.
-pub fn topology(bytes: &[u8]) {
+pub(super) fn topology(bytes: &[u8]) {
     let (which, rest) = first(bytes);
     let format = FileFormat::ALL[usize::from(which) % FileFormat::ALL.len()];
     let Ok(read) = Topology::from_text(&String::from_utf8_lossy(rest), format, "net") else {
@@ -157,7 +157,7 @@ pub fn topology(bytes: &[u8]) {
 }
 
 /// An experiment file.
-pub fn experiment(bytes: &[u8]) {
+pub(super) fn experiment(bytes: &[u8]) {
     let Ok(read) = Experiment::parse(&String::from_utf8_lossy(bytes), &[]) else { return };
     let text = read.to_toml();
     let again = Experiment::parse(&text, &[]).expect("what was written can be read");
@@ -165,7 +165,7 @@ pub fn experiment(bytes: &[u8]) {
 }
 
 /// The files of a node and of a relay.
-pub fn node_file(bytes: &[u8]) {
+pub(super) fn node_file(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let _ = toml::from_str::<NodeFile>(&text);
     #[cfg(feature = "net")]
@@ -173,7 +173,7 @@ pub fn node_file(bytes: &[u8]) {
 }
 
 /// A data file: its format, then its bytes.
-pub fn data(bytes: &[u8]) {
+pub(super) fn data(bytes: &[u8]) {
     let (which, rest) = first(bytes);
     let names = ["a.csv", "a.npy", "a.idx", "a.csv.gz"];
     let name = if which & 8 != 0 { "a.npz" } else { names[usize::from(which % 4)] };
@@ -185,14 +185,14 @@ pub fn data(bytes: &[u8]) {
 }
 
 /// A model file.
-pub fn model(bytes: &[u8]) {
+pub(super) fn model(bytes: &[u8]) {
     if let Ok(read) = SavedModel::from_bytes(bytes) {
         assert_eq!(read.x.len(), read.model.parameters());
     }
 }
 
 /// The header of a checkpoint, with a checksum that is right, and a whole file.
-pub fn checkpoint(bytes: &[u8]) {
+pub(super) fn checkpoint(bytes: &[u8]) {
     let _ = Checkpoint::from_bytes(bytes);
     let header = String::from_utf8_lossy(bytes);
     let (name, values) = ("000000.x", [0u8; 8]);
@@ -212,7 +212,7 @@ pub fn checkpoint(bytes: &[u8]) {
 }
 
 /// A summary, and the history in it.
-pub fn summary(bytes: &[u8]) {
+pub(super) fn summary(bytes: &[u8]) {
     if let Ok(read) = serde_json::from_slice::<Summary>(bytes) {
         let text = serde_json::to_string(&read).expect("what was read can be written");
         serde_json::from_str::<Summary>(&text).expect("what was written can be read");
@@ -228,7 +228,7 @@ pub fn summary(bytes: &[u8]) {
 }
 
 /// Bytes that are accepted, as a beginning.
-pub fn seeds(name: &str) -> Vec<Vec<u8>> {
+pub(super) fn seeds(name: &str) -> Vec<Vec<u8>> {
     let with = |first: u8, rest: &[u8]| [&[first][..], rest].concat();
     match name {
         #[cfg(feature = "net")]

@@ -14,7 +14,7 @@ pub fn of_model(x: &[f32]) -> String {
 pub(crate) struct Hasher(Sha256);
 
 impl Hasher {
-    pub fn add_floats(&mut self, x: &[f32]) {
+    pub(crate) fn add_floats(&mut self, x: &[f32]) {
         if cfg!(target_endian = "little") {
             self.0.update(bytemuck::cast_slice::<f32, u8>(x));
         } else {
@@ -22,12 +22,12 @@ impl Hasher {
         }
     }
 
-    pub fn add_number(&mut self, number: u64) {
+    pub(crate) fn add_number(&mut self, number: u64) {
         self.0.update(number.to_le_bytes());
     }
 
     /// In hexadecimal digits.
-    pub fn finish(self) -> String {
+    pub(crate) fn finish(self) -> String {
         hex(&self.0.finalize())
     }
 }

@@ -48,7 +48,12 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(feature = "net"),
-    allow(dead_code, unused_imports, reason = "only libp2p hosts call some parts of the core")
+    allow(
+        dead_code,
+        unreachable_pub,
+        unused_imports,
+        reason = "only libp2p hosts call some parts of the core"
+    )
 )]
 
 pub mod compress;

@@ -16,15 +16,15 @@ use gradvine::{
 
 /// Rounds that are not measured: buffers are allocated, windows grow, and the norms of updates are
 /// taken, which nodes do in the first 16 rounds only.
-pub const WARM: usize = 16;
+pub(crate) const WARM: usize = 16;
 
 /// Supplies the same gradient in every round: a stretch of numbers, repeated, so that a gradient
 /// costs only one pass of writing.
-pub struct Supplied(Arc<Vec<f32>>);
+pub(crate) struct Supplied(Arc<Vec<f32>>);
 
 impl Supplied {
     /// Another stretch for each node.
-    pub fn new(node: usize) -> Supplied {
+    pub(crate) fn new(node: usize) -> Supplied {
         Supplied(stretch(node))
     }
 }
@@ -76,23 +76,23 @@ fn stretch(node: usize) -> Arc<Vec<f32>> {
 }
 
 /// A vector made of one stretch.
-pub fn gradient(node: usize, len: usize) -> Vec<f32> {
+pub(crate) fn gradient(node: usize, len: usize) -> Vec<f32> {
     stretch(node).iter().copied().cycle().take(len).collect()
 }
 
 /// Records when the last node has finished each round.
-pub struct Clock {
+pub(crate) struct Clock {
     nodes: usize,
     done: Vec<(usize, Instant, Duration)>,
 }
 
 impl Clock {
-    pub fn new(nodes: usize, rounds: u64) -> Clock {
+    pub(crate) fn new(nodes: usize, rounds: u64) -> Clock {
         Clock { nodes, done: vec![(0, Instant::now(), Duration::ZERO); rounds as usize] }
     }
 
     /// Wall and CPU seconds of one round: the mean over all but the first [`WARM`].
-    pub fn round(&self) -> (f64, f64) {
+    pub(crate) fn round(&self) -> (f64, f64) {
         let (first, last) = (self.done[WARM - 1], self.done[self.done.len() - 1]);
         assert!(
             self.done.iter().all(|(nodes, ..)| *nodes == self.nodes),
@@ -112,7 +112,7 @@ impl Observer for Clock {
 
 /// CPU time of this process so far, user and system, all threads; zero if the system does not
 /// report it.
-pub fn cpu() -> Duration {
+pub(crate) fn cpu() -> Duration {
     let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return Duration::ZERO };
     // After the name in parentheses: state is field 3, utime and stime are 14 and 15, in ticks of
     // 10 ms.
@@ -123,14 +123,14 @@ pub fn cpu() -> Duration {
 }
 
 /// The peak memory of this process, in bytes; zero if the system does not report it.
-pub fn peak_memory() -> u64 {
+pub(crate) fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
 /// Seconds of the fastest of this many calls.
-pub fn best(times: usize, mut work: impl FnMut()) -> f64 {
+pub(crate) fn best(times: usize, mut work: impl FnMut()) -> f64 {
     let one = |work: &mut dyn FnMut()| {
         let start = Instant::now();
         work();
@@ -140,18 +140,18 @@ pub fn best(times: usize, mut work: impl FnMut()) -> f64 {
 }
 
 /// The mean.
-pub fn mean(values: &[f64]) -> f64 {
+pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
 /// The median.
-pub fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
 /// GB/s of a plain copy of this many floats, counted once.
-pub fn copy_speed(len: usize) -> f64 {
+pub(crate) fn copy_speed(len: usize) -> f64 {
     let from = gradient(0, len);
     let mut to = vec![0.0f32; len];
     let seconds = best(9, || {

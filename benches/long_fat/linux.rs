@@ -33,7 +33,7 @@ const BUFFERS: [(&str, &str); 2] =
 /// libp2p's limits for a QUIC stream and connection, so that bare QUIC has the same.
 const QUIC: (u32, u32) = (10_000_000, 15_000_000);
 
-pub fn main() {
+pub(crate) fn main() {
     if let Err(trouble) = lab::check() {
         println!("skipped: {trouble}");
         return;

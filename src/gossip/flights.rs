@@ -12,14 +12,14 @@ use super::{
 use crate::units::{NodeId, Round};
 
 /// Frames that one link may hold and has not sent yet. Two: one is sent while the next is encoded.
-pub const SLOTS: usize = 2;
+pub(crate) const SLOTS: usize = 2;
 
 /// The least number of received frames of one link that may wait for their exchange; more if the
 /// plan lets a neighbour be further ahead.
-pub const HELD: usize = 16;
+pub(crate) const HELD: usize = 16;
 
 /// Sends and takes the frames of an exchange.
-pub trait Carrier<F> {
+pub(crate) trait Carrier<F> {
     /// Sends one frame to each receiver of the exchange. Their links have free slots.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ impl<F> Default for Link<F> {
 
 /// All flights of one node, with the state of its links.
 #[derive(Debug)]
-pub struct Flights<F> {
+pub(crate) struct Flights<F> {
     id: NodeId,
     links: LiteMap<NodeId, Link<F>>,
     flights: Vec<Flight>,
@@ -162,12 +162,12 @@ impl<F> Flights<F> {
     }
 
     /// Whether a frame of this neighbour waits for its exchange.
-    pub fn holds(&self, from: NodeId, at: &At) -> bool {
+    pub(crate) fn holds(&self, from: NodeId, at: &At) -> bool {
         self.links.get(&from).is_some_and(|link| link.held.contains_key(at))
     }
 
     /// The exchanges that are open, with the number of senders whose frames have been taken.
-    pub fn open(&self) -> impl Iterator<Item = (At, usize)> + '_ {
+    pub(crate) fn open(&self) -> impl Iterator<Item = (At, usize)> + '_ {
         self.flights.iter().filter_map(|flight| match flight.state {
             State::Waiting(done) => Some((flight.at, done)),
             State::Opening | State::Complete => None,

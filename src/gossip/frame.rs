@@ -125,7 +125,7 @@ impl<'a> Sealed<'a> {
     }
 
     /// The checksum in the frame.
-    pub fn found(&self) -> u32 {
+    pub(crate) fn found(&self) -> u32 {
         self.found
     }
 

@@ -29,7 +29,7 @@ use crate::{
 
 /// A frame of one neighbour whose first pieces have arrived.
 #[derive(Debug)]
-pub struct Incoming {
+pub(super) struct Incoming {
     /// The length of the frame.
     length: usize,
     /// How many of its bytes have arrived.
@@ -40,7 +40,7 @@ pub struct Incoming {
 
 /// What becomes of pieces.
 #[derive(Debug)]
-pub enum Content {
+pub(super) enum Content {
     /// The frame is put together.
     Whole(Vec<u8>),
     /// They are added as they arrive.
@@ -49,7 +49,7 @@ pub enum Content {
 
 impl Incoming {
     /// A frame of `length` bytes, none of which has arrived.
-    pub fn new(length: usize, content: Content) -> Incoming {
+    pub(super) fn new(length: usize, content: Content) -> Incoming {
         Incoming { length, arrived: 0, content }
     }
 
@@ -57,7 +57,7 @@ impl Incoming {
     ///
     /// # Errors
     /// If the frame has fewer.
-    pub fn count(&mut self, bytes: usize) -> Result<(), String> {
+    pub(super) fn count(&mut self, bytes: usize) -> Result<(), String> {
         if bytes > self.length - self.arrived {
             return Err(format!(
                 "a piece of {bytes} bytes where {} are left of the frame",
@@ -69,14 +69,14 @@ impl Incoming {
     }
 
     /// Whether all bytes have arrived.
-    pub fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         self.arrived == self.length
     }
 }
 
 /// Numbers that are added piece by piece.
 #[derive(Debug)]
-pub struct Streamed {
+pub(super) struct Streamed {
     /// Its place in the algorithm.
     pub at: At,
     header: Vec<u8>,
@@ -109,7 +109,7 @@ struct Piece {
 impl Streamed {
     /// The frame of `len` numbers in these blocks that begins with this piece and has so many bytes
     /// of payload. The header is not verified yet.
-    pub fn begin(
+    pub(super) fn begin(
         sealed: &Sealed<'_>,
         piece: &[u8],
         (blocks, len): (Blocks, usize),
@@ -145,7 +145,7 @@ impl Streamed {
     ///
     /// # Errors
     /// If it holds what no encoder writes.
-    pub fn take(
+    pub(super) fn take(
         &mut self,
         bytes: Vec<u8>,
         mut start: usize,
@@ -187,14 +187,14 @@ impl Streamed {
     ///
     /// # Errors
     /// If its checksum does not match.
-    pub fn verify(&self) -> Result<(), FrameError> {
+    pub(super) fn verify(&self) -> Result<(), FrameError> {
         let (found, computed) = (self.crc_found, self.crc);
         if found == computed { Ok(()) } else { Err(FrameError::Checksum { found, computed }) }
     }
 
     /// `acc += weight * payload`, as far as it has arrived, but at most for the first `most`
     /// numbers; passes on the buffers of pieces that are no longer needed.
-    pub fn add(
+    pub(super) fn add(
         &mut self,
         (weight, acc): (f32, &mut [f32]),
         most: usize,
@@ -227,28 +227,28 @@ impl Streamed {
     }
 
     /// How many numbers were added.
-    pub fn added(&self) -> usize {
+    pub(super) fn added(&self) -> usize {
         self.added
     }
 
     /// Whether all numbers were added.
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.added == self.len
     }
 
     /// What remains of the frame once its numbers were added: its header.
-    pub fn into_header(self) -> Vec<u8> {
+    pub(super) fn into_header(self) -> Vec<u8> {
         self.header
     }
 }
 
 /// Whether these bytes are what [`Streamed::into_header`] leaves of a frame in this format.
-pub fn is_added(payload: &[u8], format: &Format) -> bool {
+pub(super) fn is_added(payload: &[u8], format: &Format) -> bool {
     payload.is_empty() && format.blocks().is_some_and(|(_, len)| len > 0)
 }
 
 /// The header of a frame that begins with this piece, if the piece is long enough.
-pub fn header_of(piece: &[u8]) -> Option<(Sealed<'_>, Header)> {
+pub(super) fn header_of(piece: &[u8]) -> Option<(Sealed<'_>, Header)> {
     let sealed = Sealed::new(piece).ok()?;
     Some((sealed, sealed.header))
 }

@@ -10,7 +10,7 @@ use crate::units::Round;
 
 /// The action that a step of the program requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub(crate) enum Next {
     /// Wait for an event.
     Wait,
     /// The step is done; go on.
@@ -25,7 +25,7 @@ pub enum Next {
 
 /// The position of a node in its rounds.
 #[derive(Debug, Default)]
-pub struct Program {
+pub(crate) struct Program {
     round: Round,
     /// The next step of the round.
     step: usize,

@@ -107,7 +107,7 @@ pub(super) struct Stopping {
 
 impl Stopping {
     /// Of a node that begins after `from` rounds; a tally crosses a link within `hop` rounds.
-    pub fn new(
+    pub(super) fn new(
         patience: Patience,
         topology: &Topology,
         id: NodeId,
@@ -131,12 +131,12 @@ impl Stopping {
 
     /// The rounds from an evaluation to the root's decision on it, and from there until all nodes
     /// know.
-    pub fn delay(&self) -> u64 {
+    pub(super) fn delay(&self) -> u64 {
         self.delay
     }
 
     /// Whether the result of an end that the losses bring about is the model of the lowest loss.
-    pub fn keeps_best(&self) -> bool {
+    pub(super) fn keeps_best(&self) -> bool {
         self.patience.keeps_best
     }
 
@@ -149,7 +149,7 @@ impl Stopping {
     }
 
     /// Keeps the own model at the beginning of a round, if it may be the result.
-    pub fn keep_model(&mut self, round: u64, x: &[f32]) {
+    pub(super) fn keep_model(&mut self, round: u64, x: &[f32]) {
         if !self.patience.keeps_best || !self.is_evaluated(round) {
             return;
         }
@@ -160,7 +160,7 @@ impl Stopping {
 
     /// The own model of the lowest loss, after a run of so many rounds that ended because of the
     /// losses; `None` if no loss was a number. Forgets all.
-    pub fn best_model(&mut self, rounds: u64) -> Option<Vec<f32>> {
+    pub(super) fn best_model(&mut self, rounds: u64) -> Option<Vec<f32>> {
         let models = std::mem::take(&mut self.models);
         let best = rounds.checked_sub(1)?.checked_sub(self.rounds_since_best())?;
         models.into_iter().find_map(|(round, model)| (round == best).then_some(model))
@@ -177,7 +177,7 @@ impl Stopping {
     }
 
     /// Keeps the tally of the own model at the beginning of a round.
-    pub fn keep(&mut self, round: u64, tally: Tally) {
+    pub(super) fn keep(&mut self, round: u64, tally: Tally) {
         if self.is_evaluated(round) {
             self.entry(round)[0] = Some(tally);
         }
@@ -187,7 +187,7 @@ impl Stopping {
     ///
     /// # Errors
     /// If there is no such tally.
-    pub fn arrived(
+    pub(super) fn arrived(
         &mut self,
         from: NodeId,
         round: u64,
@@ -212,14 +212,14 @@ impl Stopping {
     }
 
     /// The first sum that the parent lacks: the parent, the round, the sum.
-    pub fn next(&self) -> Option<(NodeId, u64, Tally)> {
+    pub(super) fn next(&self) -> Option<(NodeId, u64, Tally)> {
         let parent = self.parent?;
         let mut unsent = self.tallies.keys().filter(|round| !self.sent.contains(round));
         unsent.find_map(|&round| Some((parent, round, self.sum(round)?)))
     }
 
     /// The sum of this round is sent.
-    pub fn sent(&mut self, round: u64) {
+    pub(super) fn sent(&mut self, round: u64) {
         self.sent.insert(round);
     }
 
@@ -230,7 +230,7 @@ impl Stopping {
     }
 
     /// The children whose sums the root lacks for its decision in this round.
-    pub fn late(&self, round: u64) -> Vec<NodeId> {
+    pub(super) fn late(&self, round: u64) -> Vec<NodeId> {
         let Some(at) = self.due(round) else { return Vec::new() };
         let known = self.tallies.get(&at);
         let lacks = |child: &usize| {
@@ -240,12 +240,12 @@ impl Stopping {
     }
 
     /// Whether this node may begin this round: the root waits for the sums on which it decides.
-    pub fn may_begin(&self, round: u64) -> bool {
+    pub(super) fn may_begin(&self, round: u64) -> bool {
         self.due(round).is_none_or(|at| self.sum(at).is_some())
     }
 
     /// Decides at the beginning of a round whether the run is to end, and forgets old tallies.
-    pub fn decides(&mut self, round: u64) -> bool {
+    pub(super) fn decides(&mut self, round: u64) -> bool {
         let sum = self.due(round).and_then(|at| self.sum(at));
         let kept = round.saturating_sub(self.delay).saturating_add(u64::from(sum.is_some()));
         self.tallies.retain(|round, _| *round >= kept);
@@ -262,7 +262,7 @@ impl Stopping {
 
     /// Visits what later rounds need. What was sent to the parent is sent again after a restart: it
     /// may not have arrived.
-    pub fn state(&mut self, visitor: &mut dyn Visitor) {
+    pub(super) fn state(&mut self, visitor: &mut dyn Visitor) {
         let mut count = |name: &str, value: &mut u64| {
             let mut number = *value as f64;
             visitor.number(name, &mut number);

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Rounds between two checks that copies agree with their owners.
-pub const REPLICA_EVERY: u64 = 16;
+pub(super) const REPLICA_EVERY: u64 = 16;
 
 #[derive(Debug, Default)]
 struct Link {
@@ -40,7 +40,7 @@ struct Link {
 
 /// Buffers and counters of the frames of one node.
 #[derive(Debug)]
-pub struct Transfer {
+pub(super) struct Transfer {
     id: NodeId,
     seed: u64,
     links: LiteMap<NodeId, Link>,
@@ -62,7 +62,7 @@ pub struct Transfer {
 
 impl Transfer {
     /// Nothing sent yet. `ahead`: links deliver frames before they are due.
-    pub fn new(id: NodeId, seed: u64, neighbours: &[NodeId], ahead: bool) -> Transfer {
+    pub(super) fn new(id: NodeId, seed: u64, neighbours: &[NodeId], ahead: bool) -> Transfer {
         Transfer {
             id,
             seed,
@@ -79,13 +79,13 @@ impl Transfer {
 
     /// The same, of a node that may lie.
     #[must_use]
-    pub fn lying(self, lie: Option<Lie>) -> Transfer {
+    pub(super) fn lying(self, lie: Option<Lie>) -> Transfer {
         Transfer { lie, ..self }
     }
 
     /// The same, of a node that may refuse long vectors.
     #[must_use]
-    pub fn accepting(self, max_norm: Option<f64>) -> Transfer {
+    pub(super) fn accepting(self, max_norm: Option<f64>) -> Transfer {
         Transfer { max_norm, ..self }
     }
 
@@ -106,7 +106,7 @@ impl Transfer {
     }
 
     /// Continues the counts of an earlier part of the run.
-    pub fn count_from(&mut self, traffic: Traffic, links: &[LinkTraffic]) {
+    pub(super) fn count_from(&mut self, traffic: Traffic, links: &[LinkTraffic]) {
         self.traffic = traffic;
         for LinkTraffic { to, payload, wire } in links {
             if let Some(link) = self.links.get_mut(to) {
@@ -116,7 +116,7 @@ impl Transfer {
     }
 
     /// Bytes that the rule has sent over each link.
-    pub fn by_link(&self) -> Vec<LinkTraffic> {
+    pub(super) fn by_link(&self) -> Vec<LinkTraffic> {
         let of = |(&to, link): (&NodeId, &Link)| LinkTraffic {
             to,
             payload: link.payload,
@@ -126,7 +126,7 @@ impl Transfer {
     }
 
     /// Lets a link deliver its next frame while the last one is held, if links read ahead.
-    pub fn read_on(&mut self, from: NodeId, out: &mut Vec<Effect>) {
+    pub(super) fn read_on(&mut self, from: NodeId, out: &mut Vec<Effect>) {
         if let Some(link) = self.links.get_mut(&from).filter(|_| self.ahead) {
             let buffer = link.pieces.pop().or_else(|| link.spare.pop()).unwrap_or_default();
             out.push(Effect::Recycle { from, buffer });
@@ -134,7 +134,7 @@ impl Transfer {
     }
 
     /// Returns the buffer of a frame that has been taken: the link may deliver its next one.
-    pub fn recycle(&mut self, from: NodeId, buffer: Vec<u8>, out: &mut Vec<Effect>) {
+    pub(super) fn recycle(&mut self, from: NodeId, buffer: Vec<u8>, out: &mut Vec<Effect>) {
         let Some(link) = self.links.get_mut(&from) else { return };
         let buffer = match link.pieces.pop() {
             Some(piece) => {
@@ -147,7 +147,7 @@ impl Transfer {
     }
 
     /// Whether frames of the rule may be added piece by piece.
-    pub fn may_add_pieces(&self) -> bool {
+    pub(super) fn may_add_pieces(&self) -> bool {
         !self.ahead && self.max_norm.is_none()
     }
 
@@ -155,7 +155,7 @@ impl Transfer {
     ///
     /// # Errors
     /// If there is no memory for it.
-    pub fn whole(&mut self, from: NodeId, length: usize) -> Result<Vec<u8>, String> {
+    pub(super) fn whole(&mut self, from: NodeId, length: usize) -> Result<Vec<u8>, String> {
         let spare = self.links.get_mut(&from).and_then(|link| link.spare.pop());
         let mut buffer = spare.unwrap_or_default();
         buffer.clear();
@@ -165,14 +165,14 @@ impl Transfer {
     }
 
     /// Keeps the buffer of the last piece of a frame until the frame has been taken.
-    pub fn keep_piece(&mut self, from: NodeId, piece: Vec<u8>) {
+    pub(super) fn keep_piece(&mut self, from: NodeId, piece: Vec<u8>) {
         if let Some(link) = self.links.get_mut(&from) {
             link.pieces.push(piece);
         }
     }
 
     /// The encoder's noise of a frame that this node receives.
-    pub fn noise(&mut self, at: &At, from: NodeId, plan: &dyn Plan) -> Stream {
+    pub(super) fn noise(&mut self, at: &At, from: NodeId, plan: &dyn Plan) -> Stream {
         self.theirs.clear();
         plan.meet(from, at, &mut self.theirs);
         let to = (!self.theirs.shared).then_some(self.id);
@@ -180,7 +180,7 @@ impl Transfer {
     }
 
     /// Drops the buffers of a neighbour whose link ended.
-    pub fn forget(&mut self, peer: NodeId) {
+    pub(super) fn forget(&mut self, peer: NodeId) {
         if let Some(link) = self.links.get_mut(&peer) {
             link.spare.clear();
             link.pieces.clear();
@@ -188,13 +188,13 @@ impl Transfer {
     }
 
     /// Frees the buffers of sent frames: the next frames have another size.
-    pub fn forget_buffers(&mut self) {
+    pub(super) fn forget_buffers(&mut self) {
         self.pool.clear();
         self.links.iter_mut().for_each(|(_, link)| link.spare.clear());
     }
 
     /// Checks the norm of a call, if there is a limit.
-    pub fn check_call(&mut self, from: NodeId, ask: &[u8], plan: &dyn Plan) -> Received {
+    pub(super) fn check_call(&mut self, from: NodeId, ask: &[u8], plan: &dyn Plan) -> Received {
         if self.max_norm.is_none() {
             return Ok(());
         }
@@ -205,7 +205,7 @@ impl Transfer {
     }
 
     /// Passes a call to the party, which answers it later.
-    pub fn apply_call(
+    pub(super) fn apply_call(
         &self,
         from: NodeId,
         ask: &[u8],
@@ -223,7 +223,7 @@ impl Transfer {
     ///
     /// # Errors
     /// If the answer is not finite.
-    pub fn answer(
+    pub(super) fn answer(
         &mut self,
         from: NodeId,
         ask: Vec<u8>,
@@ -254,12 +254,12 @@ impl Transfer {
     }
 
     /// Sends a frame without a payload. The link has a slot.
-    pub fn notify(&mut self, to: NodeId, at: At, out: &mut Vec<Effect>) {
+    pub(super) fn notify(&mut self, to: NodeId, at: At, out: &mut Vec<Effect>) {
         self.send_bytes(to, at, &[], out);
     }
 
     /// Sends a frame with these bytes. The link has a slot.
-    pub fn send_bytes(&mut self, to: NodeId, at: At, payload: &[u8], out: &mut Vec<Effect>) {
+    pub(super) fn send_bytes(&mut self, to: NodeId, at: At, payload: &[u8], out: &mut Vec<Effect>) {
         let mut frame = self.buffer();
         let buffer = Arc::get_mut(&mut frame).expect("a frame that no other holds");
         frame::reserve(buffer);
@@ -327,7 +327,7 @@ fn diverged(at: &At) -> impl Fn(NonFinite) -> Failure {
 }
 
 /// Carries the frames of one party's exchanges.
-pub struct Exchange<'a> {
+pub(super) struct Exchange<'a> {
     /// Buffers and counters.
     pub transfer: &'a mut Transfer,
     /// The plan of the exchanges.

@@ -14,7 +14,7 @@ use crate::data::{Dataset, Target};
 pub(crate) const MOST_CONFUSED: usize = 64;
 
 /// The greatest number of classes that are counted at all.
-pub const MOST_COUNTED: usize = 4096;
+pub(super) const MOST_COUNTED: usize = 4096;
 
 /// The greatest number of predicted values that are summed.
 pub(crate) const MOST_OUTPUTS: usize = 64;

@@ -413,7 +413,7 @@ fn check_init(kind: &dyn Kind, init: Option<&Init>) -> Result<(), ConfigError> {
 }
 
 /// The number of elements of these tensors; `None` if it cannot be counted.
-pub fn count_elements(tensors: &[Tensor]) -> Option<usize> {
+pub(crate) fn count_elements(tensors: &[Tensor]) -> Option<usize> {
     tensors.iter().try_fold(0usize, |total, tensor| {
         let len = tensor.shape.iter().try_fold(1usize, |len, &extent| len.checked_mul(extent))?;
         total.checked_add(len)

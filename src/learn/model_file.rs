@@ -360,7 +360,7 @@ fn write_file(
 
 /// The beginning of a safetensors file with these F32 tensors, whose values follow in this order:
 /// its length and the header.
-pub fn write_header<'a>(
+pub(crate) fn write_header<'a>(
     metadata: Map<String, Value>,
     tensors: impl Iterator<Item = (&'a str, &'a [usize])>,
 ) -> Vec<u8> {

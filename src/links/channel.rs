@@ -19,7 +19,7 @@ use crate::{rng::Stream, units::Time};
 
 /// Payload of a TCP segment on an Ethernet or TUN path: 1500 bytes less 20 of IPv4, 20 of TCP and
 /// 12 of timestamps.
-pub const SEGMENT: usize = 1448;
+pub(super) const SEGMENT: usize = 1448;
 /// The bytes of a packet beside its payload.
 const PACKET_HEADERS: usize = 52;
 /// Noise: a length of 2 bytes and a tag of 16 for every message of at most 65,519 bytes. TLS 1.3

@@ -81,7 +81,7 @@ impl Served {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(peer);
     }
 
-    pub fn has(&self, peer: &PeerId) -> bool {
+    pub(super) fn has(&self, peer: &PeerId) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(peer)
     }
 }

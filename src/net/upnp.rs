@@ -88,12 +88,12 @@ fn is_public(ip: Ipv4Addr) -> bool {
 
 impl Forwarding {
     /// The addresses from outside. They change while the node runs.
-    pub fn outside(&self) -> watch::Receiver<Vec<Multiaddr>> {
+    pub(super) fn outside(&self) -> watch::Receiver<Vec<Multiaddr>> {
         self.outside.subscribe()
     }
 
     /// Starts to ask for these addresses, unless that has begun before.
-    pub fn start(&mut self, listen: &[Multiaddr]) {
+    pub(super) fn start(&mut self, listen: &[Multiaddr]) {
         if self.thread.is_some() {
             return;
         }
@@ -112,7 +112,7 @@ impl Forwarding {
     }
 
     /// The results for all addresses so far; empty before the first answer.
-    pub fn outcomes(&self) -> Outcomes {
+    pub(super) fn outcomes(&self) -> Outcomes {
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

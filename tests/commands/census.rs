@@ -9,7 +9,7 @@ use std::{env, fs, path::PathBuf};
 use crate::command::gradvine;
 
 /// Compares a text with the recorded one, or records it.
-pub fn check(name: &str, text: &str) {
+pub(crate) fn check(name: &str, text: &str) {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/commands/census");
     let path = folder.join(name);
     if env::var("GRADVINE_CENSUS").is_ok_and(|value| value == "write") {

@@ -263,7 +263,7 @@ fn bars_are_as_long_as_the_bytes() {
 }
 
 /// A headless browser, if there is one.
-pub fn browser() -> Option<PathBuf> {
+pub(crate) fn browser() -> Option<PathBuf> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let folders: Vec<PathBuf> = env::split_paths(&env::var_os("PATH")?).collect();
     names
@@ -273,7 +273,13 @@ pub fn browser() -> Option<PathBuf> {
 }
 
 /// Runs the browser on a page; its standard output.
-pub fn browse(browser: &Path, page: &Path, width: u32, height: u32, more: &[String]) -> String {
+pub(crate) fn browse(
+    browser: &Path,
+    page: &Path,
+    width: u32,
+    height: u32,
+    more: &[String],
+) -> String {
     let profile = folder();
     let output = Command::new(browser)
         .args([

@@ -15,30 +15,30 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// The root of the repository. The command belongs to the package in `crates/cli`.
-pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// An upper limit for everything that tests wait for, long enough for a busy machine.
-pub const SOON: Duration = Duration::from_secs(60);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// The program, without logging settings of the environment.
-pub fn program() -> Command {
+pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gradvine"));
     command.env_remove("RUST_LOG").stdin(Stdio::null());
     command
 }
 
 /// The same with assertions on its exit.
-pub fn gradvine() -> assert_cmd::Command {
+pub(crate) fn gradvine() -> assert_cmd::Command {
     assert_cmd::Command::from_std(program())
 }
 
 /// A folder of its own for a test.
-pub fn folder() -> TempDir {
+pub(crate) fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
 /// Settings for a small convex run on three nodes.
-pub const SMALL: [&str; 8] = [
+pub(crate) const SMALL: [&str; 8] = [
     "--topology",
     "path:3",
     "--set",
@@ -50,7 +50,7 @@ pub const SMALL: [&str; 8] = [
 ];
 
 /// A JSON file.
-pub fn json(path: &Path) -> Value {
+pub(crate) fn json(path: &Path) -> Value {
     let text =
         fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_str(&text)
@@ -58,19 +58,19 @@ pub fn json(path: &Path) -> Value {
 }
 
 /// The objects of `metrics.jsonl`, each line of which must be whole.
-pub fn metrics(run: &Path) -> Vec<Value> {
+pub(crate) fn metrics(run: &Path) -> Vec<Value> {
     let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
     assert!(text.is_empty() || text.ends_with('\n'), "the last line is cut short");
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// Waits until a condition is true.
-pub fn until(what: &str, is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, is_so: impl FnMut() -> bool) {
     until_within(SOON, what, is_so);
 }
 
 /// The same, for so long.
-pub fn until_within(most: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until_within(most: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
         assert!(started.elapsed() < most, "waited in vain: {what}");
@@ -79,20 +79,20 @@ pub fn until_within(most: Duration, what: &str, mut is_so: impl FnMut() -> bool)
 }
 
 /// Waits until a run has written its first metrics.
-pub fn until_running(run: &Path) {
+pub(crate) fn until_running(run: &Path) {
     let file = run.join("metrics.jsonl");
     until("the first metrics", || fs::metadata(&file).is_ok_and(|meta| meta.len() > 0));
 }
 
 /// A process of this test. It is killed if the test ends before it does.
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
     errors: PathBuf,
 }
 
 impl Running {
     /// Starts it with its standard error in a file of this folder.
-    pub fn start(command: &mut Command, folder: &Path, name: &str) -> Running {
+    pub(crate) fn start(command: &mut Command, folder: &Path, name: &str) -> Running {
         let errors = folder.join(format!("{name}.stderr"));
         let child =
             command.stdout(Stdio::null()).stderr(File::create(&errors).unwrap()).spawn().unwrap();
@@ -100,23 +100,23 @@ impl Running {
     }
 
     /// Its process.
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Sends a signal, such as `INT`.
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
     }
 
     /// Its exit code, and how long it took from now on.
-    pub fn end(&mut self) -> (Option<i32>, Duration) {
+    pub(crate) fn end(&mut self) -> (Option<i32>, Duration) {
         self.end_within(SOON)
     }
 
     /// The same, if it takes no longer than this.
-    pub fn end_within(&mut self, most: Duration) -> (Option<i32>, Duration) {
+    pub(crate) fn end_within(&mut self, most: Duration) -> (Option<i32>, Duration) {
         let started = Instant::now();
         let mut ended: Option<ExitStatus> = None;
         until_within(most, "the end of a process", || {
@@ -127,12 +127,12 @@ impl Running {
     }
 
     /// Whether it has not ended.
-    pub fn is_running(&mut self) -> bool {
+    pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
     /// Its standard error so far.
-    pub fn errors(&self) -> String {
+    pub(crate) fn errors(&self) -> String {
         fs::read_to_string(&self.errors).unwrap()
     }
 }
@@ -151,7 +151,7 @@ impl Drop for Running {
 
 /// The transport and addresses of a [`Deployment`].
 #[derive(Clone, Copy, PartialEq)]
-pub enum Reach {
+pub(crate) enum Reach {
     Tcp,
     Quic,
     /// TCP, and the node in the middle has no address: it dials the others.
@@ -160,15 +160,15 @@ pub enum Reach {
 
 /// Three nodes as their operators set them up: tokyo - london - oslo, each with its own key, rows
 /// and node file.
-pub struct Deployment {
+pub(crate) struct Deployment {
     pub folder: TempDir,
 }
 
-pub const NAMES: [&str; 3] = ["tokyo", "london", "oslo"];
+pub(crate) const NAMES: [&str; 3] = ["tokyo", "london", "oslo"];
 
 impl Deployment {
     /// Writes all files. `run` is the `[run]` section.
-    pub fn new(reach: Reach, run: &str) -> Deployment {
+    pub(crate) fn new(reach: Reach, run: &str) -> Deployment {
         let deployment = Deployment { folder: folder() };
         let mut nodes = String::new();
         for (index, name) in NAMES.into_iter().enumerate() {
@@ -203,26 +203,26 @@ impl Deployment {
         deployment
     }
 
-    pub fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    pub fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         fs::write(self.file(name), text).unwrap();
     }
 
     /// The run directory of a node.
-    pub fn run(&self, name: &str) -> PathBuf {
+    pub(crate) fn run(&self, name: &str) -> PathBuf {
         self.file(&format!("{name}-run"))
     }
 
     /// Starts a node.
-    pub fn start(&self, name: &str) -> Running {
+    pub(crate) fn start(&self, name: &str) -> Running {
         self.start_as(name, |command| command)
     }
 
     /// Starts a node with a change to its command.
-    pub fn start_as(
+    pub(crate) fn start_as(
         &self,
         name: &str,
         change: impl FnOnce(&mut Command) -> &mut Command,
@@ -236,7 +236,7 @@ impl Deployment {
     }
 
     /// Where a node listens.
-    pub fn address(&self, name: &str) -> String {
+    pub(crate) fn address(&self, name: &str) -> String {
         let text = fs::read_to_string(self.file(&format!("{name}.toml"))).unwrap();
         let line = text.lines().find(|line| line.starts_with("listen")).unwrap();
         line.split('"').nth(1).unwrap().to_string()
@@ -244,7 +244,7 @@ impl Deployment {
 }
 
 /// The same files once more, before a run.
-pub fn copy_of(deployment: &Deployment) -> TempDir {
+pub(crate) fn copy_of(deployment: &Deployment) -> TempDir {
     let copy = folder();
     for file in fs::read_dir(deployment.folder.path()).unwrap() {
         let file = file.unwrap();
@@ -254,7 +254,7 @@ pub fn copy_of(deployment: &Deployment) -> TempDir {
 }
 
 /// An experiment for the rows of [`rows`].
-pub fn experiment(run: &str, step: &str) -> String {
+pub(crate) fn experiment(run: &str, step: &str) -> String {
     format!(
         "[run]\n{run}\n[data]\nstandardize = true\n[model]\nkind = \"softmax\"\ninputs = \
          2\noutputs = 3\n[rule]\nkind = \"choco\"\n\
@@ -263,7 +263,7 @@ pub fn experiment(run: &str, step: &str) -> String {
 }
 
 /// Thirty rows of two features and three classes, others for each node.
-pub fn rows(node: usize) -> String {
+pub(crate) fn rows(node: usize) -> String {
     let row = |i: usize| {
         let class = i % 3;
         let (x, y) = (
@@ -288,7 +288,7 @@ fn free_address(reach: Reach) -> String {
 
 /// Runs a command in an empty folder: it must exit with 2 and one line on standard error beside
 /// warnings, which is returned, and leave no files.
-pub fn refused(command: &mut assert_cmd::Command) -> String {
+pub(crate) fn refused(command: &mut assert_cmd::Command) -> String {
     let empty = folder();
     let assert = command.current_dir(empty.path()).assert();
     let output = assert.get_output();

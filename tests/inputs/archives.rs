@@ -6,8 +6,8 @@ use std::io::{Cursor, Write};
 use gradvine::data::{Dataset, Options, Task, load, parse};
 use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 
-pub const STORED: &[u8] = include_bytes!("stored.npz");
-pub const DEFLATED: &[u8] = include_bytes!("deflated.npz");
+pub(crate) const STORED: &[u8] = include_bytes!("stored.npz");
+pub(crate) const DEFLATED: &[u8] = include_bytes!("deflated.npz");
 
 fn read(bytes: &[u8], options: &Options) -> Result<Dataset, String> {
     parse("a.npz", bytes, None, options).map_err(|error| error.to_string())

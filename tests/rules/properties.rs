@@ -21,7 +21,7 @@ const IDENTITY: &str = "kind = 'identity'";
 const FOUR_BITS: &str = "kind = 'min-max'\nbits = 4";
 
 /// Every rule at its defaults with a compressor that it runs with.
-pub const ALL: &[(&str, &str)] = &[
+pub(crate) const ALL: &[(&str, &str)] = &[
     ("kind = 'd-psgd'", IDENTITY),
     ("kind = 'd-psgd'\norder = 'cta'", IDENTITY),
     ("kind = 'noloco'", IDENTITY),
@@ -70,7 +70,7 @@ pub const ALL: &[(&str, &str)] = &[
 ];
 
 /// A family on which the rule runs.
-pub fn home(rule: &str) -> &'static str {
+pub(crate) fn home(rule: &str) -> &'static str {
     let table: toml::Table = toml::from_str(rule).unwrap();
     rule::find(table["kind"].as_str().unwrap()).unwrap().home
 }

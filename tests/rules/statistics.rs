@@ -14,7 +14,7 @@ use gradvine::{
     units::{NodeId, Round},
 };
 
-pub const NODES: usize = 8;
+pub(crate) const NODES: usize = 8;
 const PARAMETERS: usize = 40;
 const STATISTICS: usize = 3;
 const ROUNDS: u64 = 30;
@@ -78,7 +78,7 @@ fn initial() -> Vec<f32> {
         .collect()
 }
 
-pub fn run(rule: &str, compressor: &str, more: &str) -> OwnRun {
+pub(crate) fn run(rule: &str, compressor: &str, more: &str) -> OwnRun {
     let text = format!(
         "run.rounds = {ROUNDS}\nrun.allow_unstable = true\ntopology.file = '{}:{NODES}'\n{more}\n\
          [rule]\n{rule}\n[compressor]\n{compressor}",

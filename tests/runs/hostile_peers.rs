@@ -13,7 +13,7 @@ use libp2p::{Swarm, SwarmBuilder, noise, swarm::SwarmEvent, tcp, yamux};
 use crate::links::{End, SOON, card, keys, runtime};
 
 /// A libp2p peer without any protocol of gradvine.
-pub fn raw(key: &Keypair) -> Swarm<libp2p_stream::Behaviour> {
+pub(crate) fn raw(key: &Keypair) -> Swarm<libp2p_stream::Behaviour> {
     SwarmBuilder::with_existing_identity(key.clone())
         .with_tokio()
         .with_tcp(tcp::Config::default(), noise::Config::new, yamux::Config::default)
@@ -29,7 +29,7 @@ fn hello(card: &RunCard) -> Hello {
 }
 
 /// A neighbour's end of a link after its hello. It closes when this is dropped.
-pub struct Raw {
+pub(crate) struct Raw {
     pub control: libp2p::Stream,
     pub bulk: libp2p::Stream,
     _theirs: libp2p::Stream,
@@ -47,7 +47,7 @@ impl Raw {
     ///
     /// # Errors
     /// If the node refuses this, or closes the connection.
-    pub async fn dial(
+    pub(crate) async fn dial(
         key: &Keypair,
         peer: PeerId,
         address: &Multiaddr,
@@ -89,7 +89,7 @@ impl Raw {
 }
 
 /// Writes a control message.
-pub async fn say(control: &mut libp2p::Stream, message: &Message) -> std::io::Result<()> {
+pub(crate) async fn say(control: &mut libp2p::Stream, message: &Message) -> std::io::Result<()> {
     control.write_all(&gradvine::net::encode(message)).await?;
     control.flush().await
 }

@@ -65,7 +65,7 @@ fn a_goodbye_in_the_middle_of_a_run_ends_it_at_once() {
 }
 
 /// f = 0.
-pub struct Flat(Vec<Tensor>);
+pub(crate) struct Flat(Vec<Tensor>);
 
 impl Default for Flat {
     fn default() -> Flat {

@@ -26,11 +26,11 @@ use libp2p::swarm::SwarmEvent;
 use crate::hostile_peers::raw;
 
 /// An upper limit for everything here.
-pub const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 const LIMIT: usize = 1 << 20;
 
-pub fn card(step: &str) -> RunCard {
+pub(crate) fn card(step: &str) -> RunCard {
     RunCard::of(
         "run",
         10,
@@ -43,18 +43,18 @@ pub fn card(step: &str) -> RunCard {
 }
 
 /// Keys so that the first one's PeerId is the lower: node 0 dials.
-pub fn keys() -> [Keypair; 2] {
+pub(crate) fn keys() -> [Keypair; 2] {
     let (a, b) = (Keypair::generate_ed25519(), Keypair::generate_ed25519());
     if a.public().to_peer_id() < b.public().to_peer_id() { [a, b] } else { [b, a] }
 }
 
-pub struct End {
+pub(crate) struct End {
     pub host: Host,
     events: Receiver<Event>,
 }
 
 impl End {
-    pub async fn start(
+    pub(crate) async fn start(
         key: &Keypair,
         node: u32,
         peer: PeerId,
@@ -64,7 +64,7 @@ impl End {
         End::start_with(Security::default(), key, node, peer, card, deadlines).await
     }
 
-    pub async fn start_with(
+    pub(crate) async fn start_with(
         security: Security,
         key: &Keypair,
         node: u32,
@@ -95,25 +95,25 @@ impl End {
         End { host: Host::start(config).await.unwrap(), events }
     }
 
-    pub fn dial(&self, node: u32, address: &Multiaddr) {
+    pub(crate) fn dial(&self, node: u32, address: &Multiaddr) {
         self.host.connect([(NodeId(node), vec![address.clone()])]);
     }
 
-    pub fn address(&self) -> &Multiaddr {
+    pub(crate) fn address(&self) -> &Multiaddr {
         &self.host.listen_addresses()[0]
     }
 
     /// The next event.
-    pub fn next(&self) -> Event {
+    pub(crate) fn next(&self) -> Event {
         self.events.recv_timeout(SOON).expect("an event within its time")
     }
 
-    pub fn up(&self) {
+    pub(crate) fn up(&self) {
         assert!(matches!(self.next(), Event::Up(_)));
     }
 
     /// The reason with which the link breaks; earlier frames are skipped.
-    pub fn broken(&self) -> String {
+    pub(crate) fn broken(&self) -> String {
         loop {
             match self.next() {
                 Event::Lost { reason, .. } => return reason,
@@ -124,7 +124,7 @@ impl End {
     }
 }
 
-pub fn runtime() -> tokio::runtime::Runtime {
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
     gradvine::net::runtime().unwrap()
 }
 

@@ -32,7 +32,7 @@ fn entry<'py>(
 
 /// Every update rule.
 #[pyfunction]
-pub fn rules(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+pub(crate) fn rules(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let rule = |rule: &'static gradvine::gossip::rule::Entry| {
         let texts = [
             ("name", rule.name),
@@ -53,7 +53,7 @@ pub fn rules(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
 
 /// Every compressor.
 #[pyfunction]
-pub fn compressors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+pub(crate) fn compressors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let compressor = |one: &'static gradvine::compress::Entry| {
         let texts = [
             ("name", one.name),
@@ -69,7 +69,7 @@ pub fn compressors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
 /// What a run of an experiment (TOML text, with paths from this folder, and further settings, each
 /// `key=value`) takes with a model of these tensors.
 #[pyfunction]
-pub fn plan<'py>(
+pub(crate) fn plan<'py>(
     py: Python<'py>,
     experiment: (String, PathBuf),
     settings: Vec<String>,
@@ -99,7 +99,10 @@ pub fn plan<'py>(
 
 /// The topology that an experiment (TOML text, with paths from this folder) names.
 #[pyfunction]
-pub fn topology(py: Python<'_>, experiment: (String, PathBuf)) -> PyResult<Bound<'_, PyDict>> {
+pub(crate) fn topology(
+    py: Python<'_>,
+    experiment: (String, PathBuf),
+) -> PyResult<Bound<'_, PyDict>> {
     let (text, folder) = experiment;
     let mut experiment = Experiment::parse(&text, &[]).map_err(of_config)?;
     experiment.folder = folder;
@@ -131,7 +134,7 @@ pub fn topology(py: Python<'_>, experiment: (String, PathBuf)) -> PyResult<Bound
 
 /// One page of HTML from run directories.
 #[pyfunction]
-pub fn report(py: Python<'_>, folders: Vec<PathBuf>, unfinished: bool) -> PyResult<String> {
+pub(crate) fn report(py: Python<'_>, folders: Vec<PathBuf>, unfinished: bool) -> PyResult<String> {
     py.detach(|| {
         let runs = folders.iter().map(|path| Run::load(path, unfinished));
         let runs = runs.collect::<Result<Vec<Run>, _>>().map_err(of_config)?;

@@ -15,7 +15,7 @@ import_exception!(gradvine._errors, StateError);
 import_exception!(gradvine._errors, UpdateError);
 
 /// A wrong file, value or combination.
-pub fn of_config(error: ConfigError) -> PyErr {
+pub(crate) fn of_config(error: ConfigError) -> PyErr {
     let text = error.to_string();
     SetupError::new_err((
         text,
@@ -27,7 +27,7 @@ pub fn of_config(error: ConfigError) -> PyErr {
 }
 
 /// Why a run ended early.
-pub fn of_end(error: EndError) -> PyErr {
+pub(crate) fn of_end(error: EndError) -> PyErr {
     match error {
         EndError::Setup(error) => of_config(error),
         EndError::Interrupted(ending) => of_ending::<RunInterrupted>(ending),

@@ -56,7 +56,7 @@ pub struct Exchange {
     closing: AtomicBool,
 }
 
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -91,14 +91,14 @@ fn closed() -> PyErr {
 }
 
 /// The error of a number that is not finite.
-pub fn not_finite(index: usize, value: f32) -> PyErr {
+pub(crate) fn not_finite(index: usize, value: f32) -> PyErr {
     let text = format!("update[{index}] is {value}: expected finite numbers");
     let tensor: Option<String> = None;
     UpdateError::new_err((text, tensor, index, value))
 }
 
 /// Calls Python's function with a model.
-pub fn evaluate(function: &Py<PyAny>, x: &[f32]) -> PyResult<Measures> {
+pub(crate) fn evaluate(function: &Py<PyAny>, x: &[f32]) -> PyResult<Measures> {
     Python::attach(|py| {
         let x = Py::new(py, Buffer::of_update(x.to_vec()))?;
         function.call1(py, (x,))?.extract(py)

@@ -66,7 +66,7 @@ impl Visit for Text {
 /// Begins to keep log lines at the levels of `RUST_LOG`, or from `info` on. Returns whether they
 /// were not kept before.
 #[pyfunction]
-pub fn start_logs() -> bool {
+pub(crate) fn start_logs() -> bool {
     let asked = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
     let usual = || Targets::new().with_target("gradvine", LevelFilter::INFO);
     let targets: Targets = asked.and_then(|text| text.parse().ok()).unwrap_or_else(usual);
@@ -80,7 +80,7 @@ pub fn start_logs() -> bool {
 
 /// The lines since the last call; waits up to `seconds` for the first one.
 #[pyfunction]
-pub fn next_logs(py: Python<'_>, seconds: f64) -> Vec<Line> {
+pub(crate) fn next_logs(py: Python<'_>, seconds: f64) -> Vec<Line> {
     let limit = Duration::try_from_secs_f64(seconds).unwrap_or_default();
     py.detach(|| {
         let queue = LINES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -154,7 +154,7 @@ type Simulated = (String, String, Py<Buffer>, Vec<Py<Buffer>>, Vec<String>);
 /// Simulates an experiment (TOML text, with paths from this folder) with a model's tensors and
 /// initial numbers, the rows of each node, and Python's functions.
 #[pyfunction]
-pub fn simulate(
+pub(crate) fn simulate(
     py: Python<'_>,
     experiment: (String, PathBuf),
     tensors: Vec<Described>,

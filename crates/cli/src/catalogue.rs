@@ -25,7 +25,7 @@ A run of any rule has diverged, and ends with exit code 4, when a model is not f
                         than 1000 (|x_0| + sqrt(d) + S G): S is the sum of
 the steps so far, G the longest gradient of the first 16 rounds. Models are looked at in every \
                         16th round and at the end.")]
-pub struct RulesArgs {
+pub(crate) struct RulesArgs {
     /// Only this rule
     name: Option<String>,
     /// Print an array of objects
@@ -51,7 +51,7 @@ Examples:
   gradvine compressors --parameters 1000000   payload, nominal delta and worst case for that many \
   numbers, at the defaults
   gradvine compressors --json                 for programs")]
-pub struct CompressorsArgs {
+pub(crate) struct CompressorsArgs {
     /// Only this compressor
     name: Option<String>,
     /// Print an array of objects
@@ -64,7 +64,7 @@ pub struct CompressorsArgs {
 
 /// The arguments of `gradvine experiment`
 #[derive(clap::Args, Debug)]
-pub struct ExperimentArgs {
+pub(crate) struct ExperimentArgs {
     /// As Markdown: docs/experiment.md
     #[arg(long)]
     markdown: bool,
@@ -72,7 +72,7 @@ pub struct ExperimentArgs {
 
 /// The arguments of `gradvine files`
 #[derive(clap::Args, Debug)]
-pub struct FilesArgs {
+pub(crate) struct FilesArgs {
     /// Only this kind of file
     #[arg(value_name = "KIND", value_enum, conflicts_with = "markdown")]
     kind: Option<Kind>,
@@ -95,13 +95,13 @@ enum Kind {
 }
 
 /// Prints what an experiment file may say.
-pub fn experiment(args: &ExperimentArgs) -> Result<(), Exit> {
+pub(crate) fn experiment(args: &ExperimentArgs) -> Result<(), Exit> {
     let text = if args.markdown { reference::experiment() } else { File::Experiment.plain() };
     Ok(print(&text)?)
 }
 
 /// Prints what files other than experiments may say.
-pub fn files(args: &FilesArgs) -> Result<(), Exit> {
+pub(crate) fn files(args: &FilesArgs) -> Result<(), Exit> {
     let text = match args.kind {
         Some(Kind::Node) => File::Node.plain(),
         Some(Kind::Relay) => File::Relay.plain(),
@@ -118,7 +118,7 @@ fn dimension(text: &str) -> Result<usize, String> {
 }
 
 /// Prints the update rules.
-pub fn rules(args: &RulesArgs) -> Result<(), Exit> {
+pub(crate) fn rules(args: &RulesArgs) -> Result<(), Exit> {
     let topology = args.topology.as_deref().unwrap_or("ring:8");
     let compressor = args.compressor.as_deref().unwrap_or("min-max");
     let prices = |parameters| Prices::of(parameters, topology, compressor);
@@ -128,7 +128,7 @@ pub fn rules(args: &RulesArgs) -> Result<(), Exit> {
 }
 
 /// Prints the compressors.
-pub fn compressors(args: &CompressorsArgs) -> Result<(), Exit> {
+pub(crate) fn compressors(args: &CompressorsArgs) -> Result<(), Exit> {
     let compressors = CompressorList::new(args.name.as_deref(), args.parameters)?;
     Ok(print_either(args.json, || compressors.to_json(), || compressors.text())?)
 }

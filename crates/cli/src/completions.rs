@@ -12,13 +12,13 @@ use crate::Cli;
     gradvine completions bash > ~/.local/share/bash-completion/completions/gradvine\n  \
     gradvine completions zsh > ~/.zfunc/_gradvine\n  \
     gradvine completions fish > ~/.config/fish/completions/gradvine.fish")]
-pub struct Args {
+pub(crate) struct Args {
     /// bash, zsh, fish, elvish or powershell
     shell: clap_complete::Shell,
 }
 
 /// Prints the script.
-pub fn run(args: &Args) -> Result<(), Exit> {
+pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "gradvine", &mut script);
     Ok(print(&String::from_utf8_lossy(&script))?)

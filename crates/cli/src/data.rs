@@ -7,7 +7,7 @@ use gradvine_terminal::{Exit, print_either, show_reading};
 
 /// The arguments of `gradvine data`
 #[derive(clap::Args, Debug)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
 }
@@ -45,7 +45,7 @@ struct DescribeArgs {
 }
 
 /// Runs `gradvine data`.
-pub fn run(args: &Args) -> Result<(), Exit> {
+pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     let Command::Describe(args) = &args.command;
     let DescribeArgs { target, header, .. } = args;
     let options = Options { target: target.clone(), header: *header, ..Options::default() };

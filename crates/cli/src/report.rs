@@ -21,7 +21,7 @@ figures follows every picture.
 
 An existing report is overwritten, and so are figures with the same names; any other file at --out
 is refused.")]
-pub struct Args {
+pub(crate) struct Args {
     /// Run directories, in the order of the report
     #[arg(required = true, value_name = "RUN_DIR")]
     runs: Vec<PathBuf>,
@@ -40,7 +40,7 @@ pub struct Args {
 }
 
 /// Reads all runs, then writes the page and the pictures.
-pub fn run(args: &Args) -> Result<(), Exit> {
+pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     check_named_once(&args.runs)?;
     check_replaceable(&args.out)?;
     let runs: Vec<Run> = (args.runs.iter())

@@ -26,7 +26,7 @@ const FOLDER: &str = "topologies";
     gradvine topology make random-regular:16:4 net.toml --seed 7\n  \
     gradvine topology make net.toml net.graphml                another format\n  \
     gradvine topology check topologies/*.toml")]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
 }
@@ -108,7 +108,7 @@ impl Source {
 }
 
 /// Runs the subcommand.
-pub fn run(args: Args) -> Result<(), Exit> {
+pub(crate) fn run(args: Args) -> Result<(), Exit> {
     match args.command {
         Command::List { json } => {
             let listing = Listing::of(Path::new(FOLDER));

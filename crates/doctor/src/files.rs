@@ -13,7 +13,7 @@ use gradvine::{
 use crate::{Finding, Report};
 
 /// What the files of a node say.
-pub struct Examined {
+pub(crate) struct Examined {
     pub place: Place,
     pub experiment: Experiment,
     /// The node, if its experiment and data fit together.
@@ -21,7 +21,7 @@ pub struct Examined {
 }
 
 /// Reads all files; `None` if they name no node.
-pub fn examine(path: &Path, report: &mut Report) -> Option<Examined> {
+pub(crate) fn examine(path: &Path, report: &mut Report) -> Option<Examined> {
     let mut note = |finding: Finding| report.findings.push(finding);
     let file = match NodeFile::load(path) {
         Ok(file) => file,

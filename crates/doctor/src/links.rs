@@ -72,7 +72,7 @@ pub struct NeighbourFigures {
 }
 
 /// Turns what was measured into findings.
-pub fn judge(node: &Examined, examination: &Examination, report: &mut Report) {
+pub(crate) fn judge(node: &Examined, examination: &Examination, report: &mut Report) {
     for listening in &examination.listening {
         report.findings.push(match listening {
             Ok(address) => Finding::ok("listen", address.to_string()),

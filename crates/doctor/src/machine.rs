@@ -11,10 +11,10 @@ use crate::{Finding, Report, files::Examined};
 const OTHER_FILES: u64 = 32;
 
 /// The least MTU over which every link of the Internet works.
-pub const LEAST_MTU: u32 = 1280;
+pub(crate) const LEAST_MTU: u32 = 1280;
 
 /// Looks at the machine.
-pub fn examine(node: Option<&Examined>, report: &mut Report) {
+pub(crate) fn examine(node: Option<&Examined>, report: &mut Report) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     report.findings.push(Finding::ok("processors", format!("{cores}")));
     report.findings.push(if net::has_aes() {
@@ -84,7 +84,7 @@ fn mtus() -> Vec<(String, u32)> {
 /// The largest packet that passes to the other end of a connected socket, as far as the kernel
 /// knows, in bytes.
 #[cfg(target_os = "linux")]
-pub fn path_mtu(socket: &UdpSocket) -> Option<u32> {
+pub(crate) fn path_mtu(socket: &UdpSocket) -> Option<u32> {
     use rustix::net::sockopt;
     match socket.peer_addr().ok()?.is_ipv4() {
         true => sockopt::ip_mtu(socket).ok(),
@@ -100,7 +100,7 @@ pub fn path_mtu(_: &UdpSocket) -> Option<u32> {
 
 /// The largest buffers of a TCP socket for receiving and sending, in bytes.
 #[cfg(target_os = "linux")]
-pub fn tcp_buffers() -> Option<[u64; 2]> {
+pub(crate) fn tcp_buffers() -> Option<[u64; 2]> {
     let most = |key: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{key}")).ok()?;
         text.split_whitespace().last()?.parse().ok()

@@ -107,7 +107,7 @@ impl Evaluation {
     ///
     /// # Errors
     /// If the rows do not fit the model, or there are none.
-    pub fn new(saved: &SavedModel, data: &Dataset) -> Result<Evaluation, ConfigError> {
+    pub(crate) fn new(saved: &SavedModel, data: &Dataset) -> Result<Evaluation, ConfigError> {
         let predictions = saved.model.predict(&saved.x, data.features.view())?;
         let names = saved.output_names();
         match &data.target {
@@ -123,7 +123,7 @@ impl Evaluation {
     }
 
     /// What a reader of the figures alone could miss.
-    pub fn warnings(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         match self {
             Evaluation::Classes { quality, names } => warnings_of_classes(quality, names),
             Evaluation::Values { outputs } => outputs
@@ -142,7 +142,7 @@ impl Evaluation {
     }
 
     /// Keys and values for a JSON object.
-    pub fn to_json(&self) -> Vec<(&'static str, Value)> {
+    pub(crate) fn to_json(&self) -> Vec<(&'static str, Value)> {
         match self {
             Evaluation::Classes { quality, names } => {
                 let (most, share) = quality.baseline();
@@ -211,7 +211,7 @@ impl Evaluation {
     }
 
     /// The figures after these lines of name and value.
-    pub fn to_text(&self, head: &[(&str, String)]) -> String {
+    pub(crate) fn to_text(&self, head: &[(&str, String)]) -> String {
         let mut lines: Vec<(&str, String)> = head.to_vec();
         let tables = match self {
             Evaluation::Classes { quality, names } => {

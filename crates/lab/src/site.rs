@@ -86,7 +86,7 @@ pub fn address(node: NodeId) -> Ipv4Addr {
 }
 
 /// The node with this address.
-pub fn node_at(address: [u8; 4]) -> Option<NodeId> {
+pub(crate) fn node_at(address: [u8; 4]) -> Option<NodeId> {
     let [10, 77, high, low] = address else { return None };
     (u32::from(high) << 8 | u32::from(low)).checked_sub(1).map(NodeId)
 }

@@ -7,11 +7,11 @@ use crate::proto::{
 
 /// Operators and constants; every value has a name.
 #[derive(Default)]
-pub struct Graph(GraphProto);
+pub(crate) struct Graph(GraphProto);
 
 impl Graph {
     /// Adds an operator with one output, and returns the output's name.
-    pub fn apply(
+    pub(crate) fn apply(
         &mut self,
         operator: &str,
         inputs: &[&str],
@@ -34,19 +34,19 @@ impl Graph {
     }
 
     /// Adds a constant of `f32`, row-major.
-    pub fn floats(&mut self, name: &str, shape: &[usize], values: &[f32]) {
+    pub(crate) fn floats(&mut self, name: &str, shape: &[usize], values: &[f32]) {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.constant(name, shape, FLOAT, bytes);
     }
 
     /// Adds a constant vector of `f64`.
-    pub fn doubles(&mut self, name: &str, values: &[f64]) {
+    pub(crate) fn doubles(&mut self, name: &str, values: &[f64]) {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.constant(name, &[values.len()], DOUBLE, bytes);
     }
 
     /// Adds a constant vector of whole numbers.
-    pub fn wholes(&mut self, name: &str, values: &[i64]) {
+    pub(crate) fn wholes(&mut self, name: &str, values: &[i64]) {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.constant(name, &[values.len()], INT64, bytes);
     }
@@ -61,17 +61,17 @@ impl Graph {
     }
 
     /// Declares an input of the graph: rows of this width.
-    pub fn input(&mut self, name: &str, element: i32, width: usize, about: &str) {
+    pub(crate) fn input(&mut self, name: &str, element: i32, width: usize, about: &str) {
         self.0.input.push(rows_of(name, element, Some(width), about));
     }
 
     /// Declares an output of the graph: rows of this width, or one number a row.
-    pub fn output(&mut self, name: &str, element: i32, width: Option<usize>, about: &str) {
+    pub(crate) fn output(&mut self, name: &str, element: i32, width: Option<usize>, about: &str) {
         self.0.output.push(rows_of(name, element, width, about));
     }
 
     /// The graph, under this name.
-    pub fn finish(self, name: &str) -> GraphProto {
+    pub(crate) fn finish(self, name: &str) -> GraphProto {
         GraphProto { name: Some(name.into()), ..self.0 }
     }
 }

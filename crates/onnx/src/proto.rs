@@ -7,15 +7,15 @@
 use prost::Message;
 
 /// `TensorProto.DataType`.
-pub const FLOAT: i32 = 1;
-pub const INT64: i32 = 7;
-pub const DOUBLE: i32 = 11;
+pub(crate) const FLOAT: i32 = 1;
+pub(crate) const INT64: i32 = 7;
+pub(crate) const DOUBLE: i32 = 11;
 
 /// `AttributeProto.AttributeType`.
-pub const INT: i32 = 2;
+pub(crate) const INT: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
-pub struct ModelProto {
+pub(crate) struct ModelProto {
     #[prost(int64, optional, tag = "1")]
     pub ir_version: Option<i64>,
     #[prost(string, optional, tag = "2")]
@@ -33,7 +33,7 @@ pub struct ModelProto {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct OperatorSetIdProto {
+pub(crate) struct OperatorSetIdProto {
     #[prost(string, optional, tag = "1")]
     pub domain: Option<String>,
     #[prost(int64, optional, tag = "2")]
@@ -41,7 +41,7 @@ pub struct OperatorSetIdProto {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct StringStringEntryProto {
+pub(crate) struct StringStringEntryProto {
     #[prost(string, optional, tag = "1")]
     pub key: Option<String>,
     #[prost(string, optional, tag = "2")]
@@ -49,7 +49,7 @@ pub struct StringStringEntryProto {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct GraphProto {
+pub(crate) struct GraphProto {
     #[prost(message, repeated, tag = "1")]
     pub node: Vec<NodeProto>,
     #[prost(string, optional, tag = "2")]
@@ -63,7 +63,7 @@ pub struct GraphProto {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct NodeProto {
+pub(crate) struct NodeProto {
     #[prost(string, repeated, tag = "1")]
     pub input: Vec<String>,
     #[prost(string, repeated, tag = "2")]
@@ -77,7 +77,7 @@ pub struct NodeProto {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct AttributeProto {
+pub(crate) struct AttributeProto {
     #[prost(string, optional, tag = "1")]
     pub name: Option<String>,
     #[prost(int64, optional, tag = "3")]
@@ -87,7 +87,7 @@ pub struct AttributeProto {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct TensorProto {
+pub(crate) struct TensorProto {
     #[prost(int64, repeated, packed = "false", tag = "1")]
     pub dims: Vec<i64>,
     #[prost(int32, optional, tag = "2")]
@@ -100,7 +100,7 @@ pub struct TensorProto {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct ValueInfoProto {
+pub(crate) struct ValueInfoProto {
     #[prost(string, optional, tag = "1")]
     pub name: Option<String>,
     #[prost(message, optional, tag = "2")]
@@ -110,14 +110,14 @@ pub struct ValueInfoProto {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct TypeProto {
+pub(crate) struct TypeProto {
     #[prost(message, optional, tag = "1")]
     pub tensor_type: Option<TensorTypeProto>,
 }
 
 /// `TypeProto.Tensor`.
 #[derive(Clone, PartialEq, Message)]
-pub struct TensorTypeProto {
+pub(crate) struct TensorTypeProto {
     #[prost(int32, optional, tag = "1")]
     pub elem_type: Option<i32>,
     #[prost(message, optional, tag = "2")]
@@ -125,14 +125,14 @@ pub struct TensorTypeProto {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct TensorShapeProto {
+pub(crate) struct TensorShapeProto {
     #[prost(message, repeated, tag = "1")]
     pub dim: Vec<Dimension>,
 }
 
 /// `TensorShapeProto.Dimension`: one of its fields.
 #[derive(Clone, PartialEq, Message)]
-pub struct Dimension {
+pub(crate) struct Dimension {
     #[prost(int64, optional, tag = "1")]
     pub dim_value: Option<i64>,
     #[prost(string, optional, tag = "2")]

@@ -47,7 +47,7 @@ impl Type {
     ///
     /// # Panics
     /// If no source has it: a type was renamed.
-    pub fn find(name: &str) -> Type {
+    pub(crate) fn find(name: &str) -> Type {
         let openings = [format!("struct {name} {{\n"), format!("enum {name} {{\n")];
         let found = SOURCES.iter().find_map(|text| {
             let at = openings.iter().find_map(|opening| text.find(opening))?;
@@ -70,7 +70,7 @@ impl Type {
     }
 
     /// The variants as a file names them, with their meanings.
-    pub fn variants(&self) -> Vec<(String, &str)> {
+    pub(crate) fn variants(&self) -> Vec<(String, &str)> {
         let between = match &self.attributes {
             attributes if attributes.contains("snake_case") => "_",
             attributes if attributes.contains("\"lowercase\"") => "",

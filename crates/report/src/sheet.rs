@@ -11,11 +11,11 @@ const ADVANCE: f64 = 0.64;
 const AIR: f64 = 1.0;
 
 /// A point, in pixels from the upper left corner.
-pub type Point = (f64, f64);
+pub(crate) type Point = (f64, f64);
 
 /// The position of a word's anchor point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Anchor {
+pub(crate) enum Anchor {
     /// At its left end.
     Start,
     /// In its middle.
@@ -26,7 +26,7 @@ pub enum Anchor {
 
 /// A word: its position, size and colour.
 #[derive(Clone, Debug)]
-pub struct Word {
+pub(crate) struct Word {
     /// The anchor point.
     pub at: Point,
     /// Where in the word the anchor point is.
@@ -53,17 +53,17 @@ pub(crate) struct Extent {
 
 impl Word {
     /// A dark word in the size of plain text, whose anchor point is at half its height.
-    pub fn new(at: Point, anchor: Anchor, text: impl Into<String>) -> Word {
+    pub(crate) fn new(at: Point, anchor: Anchor, text: impl Into<String>) -> Word {
         Word { at, anchor, size: 12.0, colour: INK, bold: false, text: text.into() }
     }
 
     /// The same word in another size.
-    pub fn sized(self, size: f64) -> Word {
+    pub(crate) fn sized(self, size: f64) -> Word {
         Word { size, ..self }
     }
 
     /// The same word in another colour.
-    pub fn coloured(self, colour: &'static str) -> Word {
+    pub(crate) fn coloured(self, colour: &'static str) -> Word {
         Word { colour, ..self }
     }
 
@@ -81,7 +81,7 @@ impl Word {
 }
 
 /// The width of a text, in pixels.
-pub fn width(text: &str, size: f64) -> f64 {
+pub(crate) fn width(text: &str, size: f64) -> f64 {
     let wide = |c: char| if c >= '\u{1100}' { 1.05 } else { ADVANCE };
     size * text.chars().map(wide).sum::<f64>()
 }
@@ -107,22 +107,22 @@ impl Extent {
 }
 
 /// Text and lines.
-pub const INK: &str = "#1b2733";
+pub(crate) const INK: &str = "#1b2733";
 /// Secondary text.
-pub const FAINT: &str = "#5d6b78";
+pub(crate) const FAINT: &str = "#5d6b78";
 /// Grid lines.
-pub const RULE: &str = "#d5dce3";
+pub(crate) const RULE: &str = "#d5dce3";
 /// Nodes.
-pub const BLUE: &str = "#2b6cb0";
+pub(crate) const BLUE: &str = "#2b6cb0";
 /// A warning.
-pub const ORANGE: &str = "#b45309";
+pub(crate) const ORANGE: &str = "#b45309";
 /// An error.
-pub const RED: &str = "#b91c1c";
+pub(crate) const RED: &str = "#b91c1c";
 /// What is inactive.
-pub const GREY: &str = "#8fa3b8";
+pub(crate) const GREY: &str = "#8fa3b8";
 
 /// The drawing.
-pub struct Sheet {
+pub(crate) struct Sheet {
     size: Point,
     body: String,
     /// The areas where a word would cover something.
@@ -131,7 +131,7 @@ pub struct Sheet {
 
 impl Sheet {
     /// A white sheet; `title` is the text for screen readers.
-    pub fn new(size: Point, title: &str) -> Sheet {
+    pub(crate) fn new(size: Point, title: &str) -> Sheet {
         let mut sheet = Sheet { size, body: String::new(), taken: Vec::new() };
         sheet.raw(format_args!("<title>{}</title>", escape(title)));
         sheet.raw(format_args!("<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>"));
@@ -139,39 +139,39 @@ impl Sheet {
     }
 
     /// The description for screen readers after the title; an empty text adds nothing.
-    pub fn describe(&mut self, text: &str) {
+    pub(crate) fn describe(&mut self, text: &str) {
         if !text.is_empty() {
             self.raw(format_args!("<desc>{}</desc>", escape(text)));
         }
     }
 
     /// Adds an element.
-    pub fn raw(&mut self, element: impl Display) {
+    pub(crate) fn raw(&mut self, element: impl Display) {
         let _ = writeln!(self.body, "{element}");
     }
 
     /// A straight line; `more` has further attributes.
-    pub fn line(&mut self, from: Point, to: Point, colour: &str, more: &str) {
+    pub(crate) fn line(&mut self, from: Point, to: Point, colour: &str, more: &str) {
         let ((x1, y1), (x2, y2)) = (from, to);
         let ends = format!("x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"");
         self.raw(format_args!("<line {ends} stroke=\"{colour}\" {more}/>"));
     }
 
     /// A disc.
-    pub fn disc(&mut self, (x, y): Point, radius: f64, fill: &str) {
+    pub(crate) fn disc(&mut self, (x, y): Point, radius: f64, fill: &str) {
         self.raw(format_args!(
             "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"{fill}\"/>"
         ));
     }
 
     /// Writes a word at its position, and occupies its area.
-    pub fn write(&mut self, word: &Word) {
+    pub(crate) fn write(&mut self, word: &Word) {
         self.taken.push(word.extent());
         self.letters(word, "");
     }
 
     /// Writes a word without occupying its area; `more` has further attributes.
-    pub fn letters(&mut self, word: &Word, more: &str) {
+    pub(crate) fn letters(&mut self, word: &Word, more: &str) {
         let anchor = match word.anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
@@ -197,7 +197,7 @@ impl Sheet {
     }
 
     /// The SVG file.
-    pub fn finish(self) -> String {
+    pub(crate) fn finish(self) -> String {
         let (width, height) = self.size;
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \

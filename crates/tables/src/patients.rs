@@ -7,10 +7,10 @@ use gradvine::data::{
 
 use crate::{classes, guess, register};
 
-pub const CSV: &[u8] = include_bytes!("../../../tests/inputs/parquet/patients.csv");
+pub(crate) const CSV: &[u8] = include_bytes!("../../../tests/inputs/parquet/patients.csv");
 
 /// The columns that all these files have.
-pub const NAMES: [&str; 13] = [
+pub(crate) const NAMES: [&str; 13] = [
     "patient",
     "age",
     "weight",
@@ -26,12 +26,12 @@ pub const NAMES: [&str; 13] = [
     "diagnosis",
 ];
 
-pub fn parse(name: &str, bytes: &[u8], options: &Options) -> Result<Dataset, String> {
+pub(crate) fn parse(name: &str, bytes: &[u8], options: &Options) -> Result<Dataset, String> {
     register();
     data::parse(name, bytes, None, options).map_err(|error| error.to_string())
 }
 
-pub fn named(features: &[&str]) -> Options {
+pub(crate) fn named(features: &[&str]) -> Options {
     Options {
         columns: Some(Columns {
             features: features.iter().map(|name| name.to_string()).collect(),
@@ -43,7 +43,7 @@ pub fn named(features: &[&str]) -> Options {
     }
 }
 
-pub fn with_schema() -> Options {
+pub(crate) fn with_schema() -> Options {
     use ColumnKind::{Boolean, Category, Date, Number};
     let column = |name: &str, kind, missing, values: &[&str]| Column {
         name: name.into(),
@@ -81,7 +81,7 @@ pub fn with_schema() -> Options {
 }
 
 /// Two datasets are the same to the bit.
-pub fn assert_same(one: &Dataset, other: &Dataset) {
+pub(crate) fn assert_same(one: &Dataset, other: &Dataset) {
     let bits = |data: &Dataset| -> Vec<u32> {
         data.features.iter().map(|value| value.to_bits()).collect()
     };
@@ -93,7 +93,7 @@ pub fn assert_same(one: &Dataset, other: &Dataset) {
 }
 
 /// Two tables have the same columns, as far as a description tells.
-pub fn assert_described_alike(text: &Survey, typed: &Survey) {
+pub(crate) fn assert_described_alike(text: &Survey, typed: &Survey) {
     assert_eq!((text.rows, typed.rows), (40, 40));
     for name in NAMES {
         let find = |columns: &[ColumnSurvey]| {
@@ -110,7 +110,7 @@ pub fn assert_described_alike(text: &Survey, typed: &Survey) {
 }
 
 /// The table is the same from CSV as from these files.
-pub fn assert_same_as_csv(name: &str, files: &[&[u8]]) {
+pub(crate) fn assert_same_as_csv(name: &str, files: &[&[u8]]) {
     for options in [with_schema(), named(&["age", "height", "cost", "code", "floor"])] {
         let text = parse("t.csv", CSV, &options).expect("the test data are valid");
         assert_eq!(text.rows(), 40);
@@ -123,7 +123,7 @@ pub fn assert_same_as_csv(name: &str, files: &[&[u8]]) {
 }
 
 /// A folder may hold this file beside another, known by its name or by its first bytes.
-pub fn assert_part_of_a_folder(name: &str, bytes: &[u8]) {
+pub(crate) fn assert_part_of_a_folder(name: &str, bytes: &[u8]) {
     let options = with_schema();
     let text = parse("t.csv", CSV, &options).expect("the test data are valid");
     for second in [format!("2{name}"), "2".into()] {
@@ -141,7 +141,7 @@ pub fn assert_part_of_a_folder(name: &str, bytes: &[u8]) {
 }
 
 /// A file that ends early is refused, wherever it ends.
-pub fn assert_cut_short_is_refused(name: &str, files: &[&[u8]]) {
+pub(crate) fn assert_cut_short_is_refused(name: &str, files: &[&[u8]]) {
     let options = with_schema();
     for bytes in files {
         for length in 1..bytes.len() {
@@ -154,14 +154,14 @@ pub fn assert_cut_short_is_refused(name: &str, files: &[&[u8]]) {
 /// Reads damaged files: a change may be within a value, and then the file is read. None makes the
 /// reader panic.
 #[derive(Default)]
-pub struct Damages {
+pub(crate) struct Damages {
     read: u32,
     refused: u32,
 }
 
 impl Damages {
     /// Reads this file; an error names it.
-    pub fn try_out(&mut self, name: &str, damaged: &[u8], place: &str) {
+    pub(crate) fn try_out(&mut self, name: &str, damaged: &[u8], place: &str) {
         match parse(name, damaged, &with_schema()) {
             Ok(_) => self.read += 1,
             Err(error) => {
@@ -172,7 +172,7 @@ impl Damages {
     }
 
     /// Many were read, and many were refused.
-    pub fn assert_both(&self) {
+    pub(crate) fn assert_both(&self) {
         let Damages { read, refused } = self;
         assert!(*refused > 500 && *read > 500, "{refused} refused, {read} read");
     }

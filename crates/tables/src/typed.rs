@@ -55,22 +55,26 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.slots.clear();
         self.made.clear();
     }
 
-    pub fn push(&mut self, slot: Slot) {
+    pub(crate) fn push(&mut self, slot: Slot) {
         self.slots.push(slot);
     }
 
     /// The bytes of texts that are made.
-    pub fn made_bytes(&self) -> usize {
+    pub(crate) fn made_bytes(&self) -> usize {
         self.made.len()
     }
 
     /// The cell of a row; `stored` returns the text of the file at a position.
-    pub fn cell<'c>(&'c self, row: usize, stored: impl FnOnce(usize) -> &'c [u8]) -> Cell<'c> {
+    pub(crate) fn cell<'c>(
+        &'c self,
+        row: usize,
+        stored: impl FnOnce(usize) -> &'c [u8],
+    ) -> Cell<'c> {
         match self.slots[row] {
             Slot::Empty => Cell::Empty,
             Slot::Number(value) => Cell::Number(value),
@@ -88,7 +92,7 @@ impl Cells {
     }
 
     /// A whole number: its digits, if `f64` does not hold it.
-    pub fn whole(&mut self, value: i128) -> Slot {
+    pub(crate) fn whole(&mut self, value: i128) -> Slot {
         if value.unsigned_abs() <= WHOLE {
             Slot::Number(value as f64)
         } else {
@@ -97,7 +101,7 @@ impl Cells {
     }
 
     /// A whole number divided by 10 to the power of `scale`.
-    pub fn decimal(&mut self, value: i128, scale: usize) -> Slot {
+    pub(crate) fn decimal(&mut self, value: i128, scale: usize) -> Slot {
         let digits = format!("{:0>1$}", value.unsigned_abs(), scale + 1);
         let (whole, fraction) = digits.split_at(digits.len() - scale);
         let sign = if value < 0 { "-" } else { "" };
@@ -109,7 +113,7 @@ impl Cells {
     ///
     /// # Errors
     /// If its year is not from 0 to 9999.
-    pub fn date(&mut self, days: i64) -> Result<Slot, String> {
+    pub(crate) fn date(&mut self, days: i64) -> Result<Slot, String> {
         let date = moment_at(days.saturating_mul(SECONDS_A_DAY)).ok_or_else(|| {
             format!("a date {days} days from 1970-01-01, but a year from 0 to 9999 is needed")
         })?;
@@ -121,7 +125,12 @@ impl Cells {
     ///
     /// # Errors
     /// As [`Cells::date`].
-    pub fn moment(&mut self, value: i64, per_second: i64, utc: bool) -> Result<Slot, String> {
+    pub(crate) fn moment(
+        &mut self,
+        value: i64,
+        per_second: i64,
+        utc: bool,
+    ) -> Result<Slot, String> {
         let nanos = value.rem_euclid(per_second) as u64 * (NANOS / per_second as u64);
         self.text_of_moment(value.div_euclid(per_second), nanos, utc)
     }
@@ -130,7 +139,12 @@ impl Cells {
     ///
     /// # Errors
     /// As [`Cells::date`].
-    pub fn text_of_moment(&mut self, seconds: i64, nanos: u64, utc: bool) -> Result<Slot, String> {
+    pub(crate) fn text_of_moment(
+        &mut self,
+        seconds: i64,
+        nanos: u64,
+        utc: bool,
+    ) -> Result<Slot, String> {
         let moment = moment_at(seconds).ok_or_else(|| {
             format!("a timestamp {seconds} s from 1970-01-01, but a year from 0 to 9999 is needed")
         })?;

@@ -11,7 +11,7 @@ use indicatif::{ProgressDrawTarget, TermLike};
 use super::stderr::{self, Kind};
 
 /// The target of a bar on the terminal, drawn at most ten times a second.
-pub fn target() -> ProgressDrawTarget {
+pub(crate) fn target() -> ProgressDrawTarget {
     let frame = Frame { terminal: Term::stderr(), text: Mutex::default() };
     ProgressDrawTarget::term_like_with_hz(Box::new(frame), 10)
 }

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What is lost first if standard error accepts too little.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// A line of the log, or the state of a progress bar.
     Log,
     /// A line that the command prints.
@@ -34,7 +34,7 @@ pub enum Kind {
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
 /// Hands text to the thread that writes it to standard error.
-pub fn write(text: &str, kind: Kind) {
+pub(crate) fn write(text: &str, kind: Kind) {
     QUEUE.get_or_init(|| Queue::new(raw())).push(text, kind);
 }
 

@@ -12,7 +12,7 @@ use gradvine::{
 use serde::{Deserialize, Serialize};
 
 /// The line of the registry.
-pub const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: Entry = Entry {
     name: "log-byte",
     summary: "the sign and the nearest quarter of a power of two: 8 bits",
     paper: "an example",

@@ -19,7 +19,7 @@ use gradvine::{
 use serde::{Deserialize, Serialize};
 
 /// The line of the registry.
-pub const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: Entry = Entry {
     name: "damped",
     summary: "D-PSGD that goes only a part of the way to its neighbours' average",
     paper: "an example",

@@ -4,7 +4,7 @@ use gradvine::mixing::family::{Family, Refusal, Size};
 
 /// The family `wheel:N`.
 #[derive(Debug)]
-pub struct Wheel;
+pub(crate) struct Wheel;
 
 impl Family for Wheel {
     fn name(&self) -> &'static str {

@@ -67,18 +67,18 @@ pub(crate) struct Record<'a> {
 
 impl<'a> Record<'a> {
     /// The number of cells.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.cells.len()
     }
 
     /// The text of a cell without its quotes.
-    pub fn cell(&self, column: usize) -> &'a [u8] {
+    pub(super) fn cell(&self, column: usize) -> &'a [u8] {
         let (start, end) = self.cells[column];
         &self.text[start..end]
     }
 
     /// The text of all cells with what is between them.
-    pub fn text(&self) -> &'a [u8] {
+    pub(super) fn text(&self) -> &'a [u8] {
         match self.cells {
             [(start, _), .., (_, end)] | [(start, end)] => &self.text[*start..*end],
             [] => &[],
@@ -86,7 +86,7 @@ impl<'a> Record<'a> {
     }
 
     /// The text of all cells.
-    pub fn cells(&self) -> impl Iterator<Item = &'a [u8]> {
+    pub(super) fn cells(&self) -> impl Iterator<Item = &'a [u8]> {
         (0..self.len()).map(|column| self.cell(column))
     }
 }
@@ -97,7 +97,7 @@ impl<R: Read> Records<R> {
     ///
     /// # Errors
     /// If the source cannot be read, or the first line names another separator.
-    pub fn new(source: R, piece: usize) -> Result<Records<R>, DataError> {
+    pub(super) fn new(source: R, piece: usize) -> Result<Records<R>, DataError> {
         let mut records = Records {
             source,
             buffer: vec![0; piece.max(4)],
@@ -130,7 +130,7 @@ impl<R: Read> Records<R> {
 
     /// The line and the column of the first quoted cell that has a line like a whole record: its
     /// closing quote may be missing.
-    pub fn swallowed(&self) -> Option<(u64, usize)> {
+    pub(super) fn swallowed(&self) -> Option<(u64, usize)> {
         self.swallowed
     }
 
@@ -138,7 +138,7 @@ impl<R: Read> Records<R> {
     ///
     /// # Errors
     /// If the source cannot be read, or a record is too long.
-    pub fn next(&mut self) -> Result<Option<Record<'_>>, DataError> {
+    pub(super) fn next(&mut self) -> Result<Option<Record<'_>>, DataError> {
         // The bytes from `start` in which no end of the record is.
         let mut searched = 0;
         loop {

@@ -11,10 +11,10 @@ use super::super::DataError;
 use crate::files;
 
 /// Writes the contents of a file.
-pub type WriteContents<'a> = &'a mut dyn FnMut(&mut dyn Write) -> io::Result<()>;
+pub(crate) type WriteContents<'a> = &'a mut dyn FnMut(&mut dyn Write) -> io::Result<()>;
 
 /// A file system: that of the computer, or a simulated one that loses what was not synced.
-pub trait Disk: Debug + Send + Sync {
+pub(crate) trait Disk: Debug + Send + Sync {
     /// The contents of a file.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ pub trait Disk: Debug + Send + Sync {
 
 /// The file system of the computer.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct FileSystem;
+pub(crate) struct FileSystem;
 
 impl Disk for FileSystem {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
@@ -116,7 +116,7 @@ impl Disk for FileSystem {
 
 /// The file system of the computer, on which nothing changes: to look at what would happen.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ReadOnly;
+pub(crate) struct ReadOnly;
 
 impl Disk for ReadOnly {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
@@ -161,7 +161,7 @@ impl Disk for ReadOnly {
 ///
 /// # Errors
 /// If the file cannot be written; an existing one is then unchanged.
-pub fn replace_file(
+pub(crate) fn replace_file(
     disk: &dyn Disk,
     path: &Path,
     contents: WriteContents<'_>,

@@ -67,7 +67,7 @@ pub(crate) struct Inflate<R> {
 
 impl<R: Read> Inflate<R> {
     /// `count` counts the compressed bytes.
-    pub fn new(source: R, count: Arc<Count>) -> Inflate<R> {
+    pub(crate) fn new(source: R, count: Arc<Count>) -> Inflate<R> {
         let decoder = MultiGzDecoder::new(BufReader::with_capacity(BLOCK, source));
         Inflate { decoder, count, inflated: 0 }
     }

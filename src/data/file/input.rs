@@ -51,12 +51,12 @@ pub(crate) struct Count {
 }
 
 impl Count {
-    pub fn read(&self) -> u64 {
+    pub(crate) fn read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
 
     /// The part that was read, from 0 to 1.
-    pub fn share(&self) -> Option<f64> {
+    pub(crate) fn share(&self) -> Option<f64> {
         Some(self.read() as f64 / self.total? as f64)
     }
 }
@@ -71,12 +71,12 @@ pub(crate) struct Counted<R> {
 }
 
 impl<R: Read> Counted<R> {
-    pub fn new(source: R, name: &str, total: Option<u64>) -> Counted<R> {
+    pub(crate) fn new(source: R, name: &str, total: Option<u64>) -> Counted<R> {
         let count = Arc::new(Count { read: AtomicU64::new(0), total });
         Counted { source, name: name.to_string(), count, reported: 0 }
     }
 
-    pub fn count(&self) -> Arc<Count> {
+    pub(crate) fn count(&self) -> Arc<Count> {
         Arc::clone(&self.count)
     }
 }

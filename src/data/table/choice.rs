@@ -30,7 +30,7 @@ pub(crate) struct FirstFile {
 impl Chosen {
     /// Checks that each of the columns is the only one of its name: otherwise the name, by which
     /// other files are read, would mean another column than here.
-    pub fn check_names(&self, heading: &Heading) -> Result<(), DataError> {
+    pub(super) fn check_names(&self, heading: &Heading) -> Result<(), DataError> {
         let Some(names) = &heading.names else { return Ok(()) };
         let chosen = || self.features.iter().chain(&self.targets).chain(&self.identifier);
         let mut is_chosen = vec![false; names.len()];

@@ -31,7 +31,7 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    pub fn new(names: &[String]) -> Classes {
+    pub(crate) fn new(names: &[String]) -> Classes {
         Classes {
             by_name: names.iter().map(|name| plain(name.as_bytes()).to_vec()).zip(0..).collect(),
             names: names.to_vec(),
@@ -40,7 +40,7 @@ impl Classes {
     }
 
     /// The class with this name; if no name is a number, also the class at this position.
-    pub fn find(&self, label: &[u8]) -> Option<u32> {
+    pub(crate) fn find(&self, label: &[u8]) -> Option<u32> {
         let label = plain(label);
         if let Some(class) = self.by_name.get(label) {
             return Some(*class);
@@ -50,12 +50,12 @@ impl Classes {
     }
 
     /// The class of a number.
-    pub fn numbered(&self, value: f64) -> Option<u32> {
+    pub(crate) fn numbered(&self, value: f64) -> Option<u32> {
         self.find(digits(value).as_bytes())
     }
 
     /// Says that a label is of none of the classes.
-    pub fn problem(&self, label: Cell<'_>) -> String {
+    pub(crate) fn problem(&self, label: Cell<'_>) -> String {
         let perhaps = perhaps(&self.names, label);
         format!(
             "no class has this name: {} are accepted (data.classes){perhaps}",
@@ -72,7 +72,7 @@ pub(crate) struct Found {
 
 impl Found {
     /// The number of a class; a new one if its name is new. `None` if it is not UTF-8.
-    pub fn number(&mut self, label: &[u8]) -> Option<u32> {
+    pub(crate) fn number(&mut self, label: &[u8]) -> Option<u32> {
         let text = std::str::from_utf8(label).ok()?;
         if let Some(class) = self.by_name.get(text) {
             return Some(*class);
@@ -83,7 +83,7 @@ impl Found {
     }
 
     /// The names sorted, and the position of each number of [`Found::number`] among them.
-    pub fn sorted(self) -> (Vec<String>, Vec<u32>) {
+    pub(crate) fn sorted(self) -> (Vec<String>, Vec<u32>) {
         let mut names: Vec<(String, u32)> = self.by_name.into_iter().collect();
         names.sort();
         let mut positions = vec![0; names.len()];

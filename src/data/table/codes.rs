@@ -54,7 +54,7 @@ impl Code {
     ///
     /// # Errors
     /// If the values of a category are not known.
-    pub fn of(schema: &Schema) -> Result<Vec<Code>, DataError> {
+    pub(super) fn of(schema: &Schema) -> Result<Vec<Code>, DataError> {
         schema.width()?;
         Ok(schema.used().map(Code::of_column).collect())
     }
@@ -81,12 +81,12 @@ impl Code {
     }
 
     /// Whether missing values become what all nodes agree on.
-    pub fn is_agreed(&self) -> bool {
+    pub(super) fn is_agreed(&self) -> bool {
         matches!(self.missing, Gap::Agreed)
     }
 
     /// The number of features.
-    pub fn width(&self) -> usize {
+    pub(super) fn width(&self) -> usize {
         self.width
     }
 
@@ -94,7 +94,7 @@ impl Code {
     ///
     /// # Errors
     /// What is wrong with the cell, and what is accepted.
-    pub fn encode(&self, cell: Cell<'_>, out: &mut Vec<f32>) -> Result<Encoded, String> {
+    pub(super) fn encode(&self, cell: Cell<'_>, out: &mut Vec<f32>) -> Result<Encoded, String> {
         if self.kind == ColumnKind::Category {
             return self.encode_category(cell, out);
         }

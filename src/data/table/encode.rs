@@ -75,7 +75,7 @@ impl<'a> Encoder<'a> {
     ///
     /// # Errors
     /// If the names of the classes are wrong, or the schema lacks values of a category.
-    pub fn new(options: &'a Options) -> Result<Encoder<'a>, DataError> {
+    pub(crate) fn new(options: &'a Options) -> Result<Encoder<'a>, DataError> {
         classes::check(options)?;
         let labels = match &options.class_names {
             Some(names) => Labels::Named(Classes::new(names)),
@@ -177,7 +177,7 @@ impl<'a> Encoder<'a> {
     ///
     /// # Errors
     /// If there is no row, or too many classes.
-    pub fn finish(mut self, name: &str) -> Result<Dataset, DataError> {
+    pub(crate) fn finish(mut self, name: &str) -> Result<Dataset, DataError> {
         if self.rows == 0 {
             return Err(DataError::no_row(format!("{} 1", self.heading.unit)));
         }

@@ -26,7 +26,7 @@ pub(crate) struct Others {
 
 impl Others {
     /// Counts a cell.
-    pub fn add(&mut self, cell: Cell<'_>) {
+    pub(super) fn add(&mut self, cell: Cell<'_>) {
         self.rows += 1;
         let Some(text) = plain_text(cell) else { return };
         if let Some(count) = self.texts.get_mut(&text) {
@@ -38,7 +38,7 @@ impl Others {
 
     /// What a user should know about them: first those that are like a listed value, then the most
     /// frequent ones. `None` if there are none.
-    pub fn remark(&self, column: &Column) -> Option<String> {
+    pub(super) fn remark(&self, column: &Column) -> Option<String> {
         if self.rows == 0 {
             return None;
         }

@@ -25,11 +25,11 @@ use crate::{
 };
 
 /// The clock of a node that makes no more updates.
-pub const INFINITY: u64 = u64::MAX;
+pub(super) const INFINITY: u64 = u64::MAX;
 
 /// One call.
 #[derive(Debug)]
-pub struct Call {
+pub(super) struct Call {
     /// The caller.
     pub from: NodeId,
     /// Its frame.
@@ -49,7 +49,7 @@ impl Call {
 
 /// The next action for a call, with the call's position among those that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub(super) enum Turn {
     /// Let the rule apply its update.
     Apply(usize),
     /// Remove it and answer it.
@@ -58,7 +58,7 @@ pub enum Turn {
 
 /// All calls of one node, at most one of each neighbour.
 #[derive(Debug)]
-pub struct Calls {
+pub(super) struct Calls {
     id: NodeId,
     bound: Option<u64>,
     /// The clocks of neighbours that call this node, if there is a bound; ascending by node.
@@ -70,7 +70,7 @@ pub struct Calls {
 
 impl Calls {
     /// No calls yet.
-    pub fn new(id: NodeId, plan: &dyn Plan, topology: &Topology) -> Calls {
+    pub(super) fn new(id: NodeId, plan: &dyn Plan, topology: &Topology) -> Calls {
         let bound = plan.bound();
         let mut clocks = Vec::new();
         if bound.is_some() {
@@ -92,7 +92,12 @@ impl Calls {
     ///
     /// # Errors
     /// The reason if the neighbour cannot make it now.
-    pub fn arrived(&mut self, from: NodeId, round: Round, bytes: Vec<u8>) -> Result<(), String> {
+    pub(super) fn arrived(
+        &mut self,
+        from: NodeId,
+        round: Round,
+        bytes: Vec<u8>,
+    ) -> Result<(), String> {
         if self.waiting.iter().any(|call| call.from == from) {
             return Err("a second call before the first was answered".into());
         }
@@ -109,7 +114,7 @@ impl Calls {
     }
 
     /// Drops the call of a neighbour whose link ended, and resets its clock.
-    pub fn forget(&mut self, from: NodeId) {
+    pub(super) fn forget(&mut self, from: NodeId) {
         self.waiting.retain(|call| call.from != from);
         self.left.retain(|peer| *peer != from);
         self.set(from, 0);
@@ -119,7 +124,7 @@ impl Calls {
     ///
     /// # Errors
     /// If it has left before.
-    pub fn leave(&mut self, from: NodeId) -> Result<(), String> {
+    pub(super) fn leave(&mut self, from: NodeId) -> Result<(), String> {
         if self.has_left(from) {
             return Err("a second notice of its last call".into());
         }
@@ -130,7 +135,12 @@ impl Calls {
 
     /// The next action. `own` is this node's clock; `begins` says whether it is about to begin a
     /// gradient.
-    pub fn next(&self, own: u64, begins: bool, has_slot: impl Fn(NodeId) -> bool) -> Option<Turn> {
+    pub(super) fn next(
+        &self,
+        own: u64,
+        begins: bool,
+        has_slot: impl Fn(NodeId) -> bool,
+    ) -> Option<Turn> {
         let mut blocked = false;
         for (place, call) in
             self.waiting.iter().enumerate().filter(|(_, call)| self.is_due(call, own))
@@ -147,7 +157,7 @@ impl Calls {
     }
 
     /// Marks a call as applied and advances the caller's clock.
-    pub fn apply(&mut self, place: usize) -> &Call {
+    pub(super) fn apply(&mut self, place: usize) -> &Call {
         let call = &mut self.waiting[place];
         call.applied = true;
         let (from, clock) = (call.from, call.clock());
@@ -156,12 +166,12 @@ impl Calls {
     }
 
     /// Removes a call, to answer it.
-    pub fn remove(&mut self, place: usize) -> Call {
+    pub(super) fn remove(&mut self, place: usize) -> Call {
         self.waiting.remove(place).expect("a place that was named")
     }
 
     /// Whether this node may begin a round now.
-    pub fn may_begin(&self, round: Round) -> bool {
+    pub(super) fn may_begin(&self, round: Round) -> bool {
         self.bound.is_none()
             || (self.behind(round.0, round.0).next().is_none()
                 && !self.waiting.iter().any(|call| self.is_due(call, round.0)))
@@ -169,7 +179,7 @@ impl Calls {
 
     /// The nodes that hold back a node of clock `clock`: neighbours in ascending order, then this
     /// node, whose clock is `own`.
-    pub fn behind(&self, clock: u64, own: u64) -> impl Iterator<Item = NodeId> {
+    pub(super) fn behind(&self, clock: u64, own: u64) -> impl Iterator<Item = NodeId> {
         let least = self.bound.map_or(0, |bound| clock.saturating_sub(bound));
         let own = std::iter::once((self.id, own));
         self.clocks
@@ -181,12 +191,12 @@ impl Calls {
     }
 
     /// Whether no call waits.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
     /// Whether this neighbour makes no more calls.
-    pub fn has_left(&self, peer: NodeId) -> bool {
+    pub(super) fn has_left(&self, peer: NodeId) -> bool {
         self.left.contains(&peer)
     }
 

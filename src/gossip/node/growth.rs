@@ -26,7 +26,7 @@ const TIMES: f64 = 1000.0;
 
 /// The growth of one node's model.
 #[derive(Debug, Default)]
-pub struct Growth {
+pub(super) struct Growth {
     /// |x_0| + sqrt(d); 0 before it is known.
     start: f64,
     /// S.
@@ -37,12 +37,12 @@ pub struct Growth {
 
 impl Growth {
     /// Its three numbers, for a snapshot.
-    pub fn numbers(&self) -> [f64; 3] {
+    pub(super) fn numbers(&self) -> [f64; 3] {
         [self.start, self.steps, self.gradient]
     }
 
     /// The growth with these numbers.
-    pub fn of([start, steps, gradient]: [f64; 3]) -> Growth {
+    pub(super) fn of([start, steps, gradient]: [f64; 3]) -> Growth {
         Growth { start, steps, gradient }
     }
 
@@ -50,7 +50,7 @@ impl Growth {
     ///
     /// # Errors
     /// If x has diverged.
-    pub fn computed(
+    pub(super) fn computed(
         &mut self,
         round: Round,
         x: &[f32],
@@ -75,7 +75,7 @@ impl Growth {
     ///
     /// # Errors
     /// If it has diverged. The failure names its greatest value, or the first that is not finite.
-    pub fn check(&self, round: Round, x: &[f32]) -> Result<(), Failure> {
+    pub(super) fn check(&self, round: Round, x: &[f32]) -> Result<(), Failure> {
         let length = vector::norm_squared(x).sqrt();
         let most = if self.start == 0.0 {
             f64::MAX

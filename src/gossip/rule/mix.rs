@@ -15,7 +15,7 @@ const BLOCK: usize = 2048;
 
 /// One node's row of W, in `f32`, neighbours ascending.
 #[derive(Clone, Debug, Default)]
-pub struct Row {
+pub(super) struct Row {
     /// w_ii.
     pub own: f32,
     /// The neighbours j.
@@ -26,7 +26,7 @@ pub struct Row {
 
 impl Row {
     /// The row of `node`.
-    pub fn of(topology: &Topology, node: NodeId) -> Row {
+    pub(super) fn of(topology: &Topology, node: NodeId) -> Row {
         let matrix = topology.matrix();
         Row {
             own: matrix.self_weight(node) as f32,
@@ -39,67 +39,67 @@ impl Row {
     ///
     /// # Panics
     /// If it is not a neighbour: the plan waits for neighbours only.
-    pub fn place(&self, neighbour: NodeId) -> usize {
+    pub(super) fn place(&self, neighbour: NodeId) -> usize {
         self.neighbours.binary_search(&neighbour).expect("frames come from neighbours")
     }
 
     /// w_ij for a neighbour j.
-    pub fn weight(&self, neighbour: NodeId) -> f32 {
+    pub(super) fn weight(&self, neighbour: NodeId) -> f32 {
         self.weights[self.place(neighbour)]
     }
 
     /// 1 - w_ii as the sum of the neighbours' weights, so that what i sends and receives cancels in
     /// `f32` too.
-    pub fn off_diagonal(&self) -> f32 {
+    pub(super) fn off_diagonal(&self) -> f32 {
         self.weights.iter().sum()
     }
 }
 
 /// The neighbours' vectors of one round, in the order of a [`Row`].
 #[derive(Debug)]
-pub struct Held {
+pub(super) struct Held {
     len: usize,
     vectors: Vec<Vec<f32>>,
 }
 
 impl Held {
     /// None yet, of `len` numbers each.
-    pub fn new(len: usize) -> Held {
+    pub(super) fn new(len: usize) -> Held {
         Held { len, vectors: Vec::new() }
     }
 
     /// Keeps the vector of a neighbour.
-    pub fn take(&mut self, row: &Row, from: NodeId, payload: &Payload<'_>) {
+    pub(super) fn take(&mut self, row: &Row, from: NodeId, payload: &Payload<'_>) {
         let most = self.vectors.len().max(row.neighbours.len());
         self.vectors.resize_with(most, || vec![0.0; self.len]);
         payload.write_into(&mut self.vectors[row.place(from)]);
     }
 
     /// The vectors of this round, once all have been taken.
-    pub fn vectors(&self, row: &Row) -> &[Vec<f32>] {
+    pub(super) fn vectors(&self, row: &Row) -> &[Vec<f32>] {
         &self.vectors[..row.neighbours.len()]
     }
 
     /// [`Held::vectors`], as buffers.
-    pub fn vectors_mut(&mut self, row: &Row) -> &mut [Vec<f32>] {
+    pub(super) fn vectors_mut(&mut self, row: &Row) -> &mut [Vec<f32>] {
         &mut self.vectors[..row.neighbours.len()]
     }
 
     /// The numbers that it has room for.
-    pub fn numbers(&self) -> usize {
+    pub(super) fn numbers(&self) -> usize {
         self.len * self.vectors.len()
     }
 }
 
 /// The gradient g of an update `step * g`. With a step of 0 it is lost and counts as 0.
 #[inline]
-pub fn unscaled(update: f32, step: f32) -> f32 {
+pub(super) fn unscaled(update: f32, step: f32) -> f32 {
     if step == 0.0 { 0.0 } else { update / step }
 }
 
 /// One node's rows of the matrices of a schedule, one at a time.
 #[derive(Clone, Debug)]
-pub struct Rows {
+pub(super) struct Rows {
     schedule: Arc<Schedule>,
     node: NodeId,
     /// The round of the stored row.
@@ -109,12 +109,12 @@ pub struct Rows {
 
 impl Rows {
     /// The rows of `node`.
-    pub fn of(schedule: &Arc<Schedule>, node: NodeId) -> Rows {
+    pub(super) fn of(schedule: &Arc<Schedule>, node: NodeId) -> Rows {
         Rows { schedule: Arc::clone(schedule), node, here: None, row: Row::default() }
     }
 
     /// The row of a round.
-    pub fn at(&mut self, round: Round) -> &Row {
+    pub(super) fn at(&mut self, round: Round) -> &Row {
         let known = self.here.is_some_and(|here| here == round || self.schedule.period() == 1);
         if !known {
             let turn = self.schedule.turn(round, self.node);
@@ -130,7 +130,7 @@ impl Rows {
 }
 
 /// `acc = f(acc, own) + sum_j weights_j copies_j`, block by block: one pass over each vector.
-pub fn sum_into(
+pub(super) fn sum_into(
     acc: &mut [f32],
     own: &[f32],
     weights: &[f32],
@@ -141,7 +141,7 @@ pub fn sum_into(
 }
 
 /// [`sum_into`] with the elements from `start` on of the own vector and of the copies.
-pub fn sum_at(
+pub(super) fn sum_at(
     start: usize,
     acc: &mut [f32],
     own: &[f32],

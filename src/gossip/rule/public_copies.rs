@@ -90,7 +90,7 @@ impl Mixing {
     ///
     /// # Errors
     /// If it is a number that is not above 0.
-    pub fn resolve(
+    pub(super) fn resolve(
         key: &str,
         step: Option<GossipStep>,
         default: impl FnOnce() -> f64,
@@ -111,7 +111,7 @@ impl Mixing {
     }
 
     /// The plan: the frames of models after the gradient, and those of measured steps before it.
-    pub fn after_gradient(&self, setting: &Setting<'_>) -> Gossip {
+    pub(super) fn after_gradient(&self, setting: &Setting<'_>) -> Gossip {
         const STEPS: &[Step] = &[
             Step::Launch(0),
             Step::Gradient,
@@ -130,7 +130,7 @@ impl Mixing {
     }
 
     /// The rule of one node, whose model has `len` numbers.
-    pub fn rule<M: Movement>(&self, node: NodeId, len: usize, movement: M) -> OnCopies<M> {
+    pub(super) fn rule<M: Movement>(&self, node: NodeId, len: usize, movement: M) -> OnCopies<M> {
         let copies = Replicas::new(&self.topology, node, &vec![0.0; len]);
         let number = self.at_first as f32;
         let off_diagonal = number * copies.row.off_diagonal();

@@ -13,7 +13,7 @@ use crate::{
 
 /// One node's copies: its own, and one of each neighbour, beside its row of W.
 #[derive(Debug)]
-pub struct Replicas {
+pub(super) struct Replicas {
     /// The node's row of W.
     pub row: Row,
     /// The own copy xh_i; empty if the model itself is the copy.
@@ -24,13 +24,13 @@ pub struct Replicas {
 
 impl Replicas {
     /// Copies of the models, which all start at `x`: a node's own copy is its model.
-    pub fn of_models(topology: &Topology, node: NodeId, x: &[f32]) -> Replicas {
+    pub(super) fn of_models(topology: &Topology, node: NodeId, x: &[f32]) -> Replicas {
         let row = Row::of(topology, node);
         Replicas { theirs: vec![x.to_vec(); row.neighbours.len()], own: Vec::new(), row }
     }
 
     /// Copies that all start at `start`, the own one too.
-    pub fn new(topology: &Topology, node: NodeId, start: &[f32]) -> Replicas {
+    pub(super) fn new(topology: &Topology, node: NodeId, start: &[f32]) -> Replicas {
         Replicas { own: start.to_vec(), ..Replicas::of_models(topology, node, start) }
     }
 
@@ -38,17 +38,17 @@ impl Replicas {
     ///
     /// # Panics
     /// If `from` is not a neighbour: the plan waits for neighbours only.
-    pub fn of_mut(&mut self, from: NodeId) -> &mut [f32] {
+    pub(super) fn of_mut(&mut self, from: NodeId) -> &mut [f32] {
         &mut self.theirs[self.row.place(from)]
     }
 
     /// `acc = f(acc, own) + sum_j w_ij theirs_j`, where `own` is the node's own copy.
-    pub fn sum_into(&self, acc: &mut [f32], weights: &[f32], f: impl Fn(f32, f32) -> f32) {
+    pub(super) fn sum_into(&self, acc: &mut [f32], weights: &[f32], f: impl Fn(f32, f32) -> f32) {
         sum_into(acc, &self.own, weights, &self.theirs, f);
     }
 
     /// Lists the copies by these names.
-    pub fn state(&mut self, visitor: &mut dyn Visitor, own: &str, theirs: &str) {
+    pub(super) fn state(&mut self, visitor: &mut dyn Visitor, own: &str, theirs: &str) {
         if !self.own.is_empty() {
             visitor.vector(own, &mut self.own);
         }

@@ -54,7 +54,7 @@ impl fmt::Debug for SimulatedDisk {
 }
 
 impl SimulatedDisk {
-    pub fn new(machine: usize, world: Weak<World>) -> Arc<SimulatedDisk> {
+    pub(super) fn new(machine: usize, world: Weak<World>) -> Arc<SimulatedDisk> {
         Arc::new(SimulatedDisk { machine, world, state: Mutex::default() })
     }
 
@@ -75,7 +75,7 @@ impl SimulatedDisk {
     }
 
     /// The machine loses power.
-    pub fn lose_power(&self, rng: &mut Sequence) {
+    pub(super) fn lose_power(&self, rng: &mut Sequence) {
         let state = &mut *self.lock();
         // A disk may have more names than it was asked to sync.
         if rng.below(2) == 0 {
@@ -88,14 +88,14 @@ impl SimulatedDisk {
     }
 
     /// All files are gone.
-    pub fn wipe(&self) {
+    pub(super) fn wipe(&self) {
         let state = &mut *self.lock();
         state.names.clear();
         state.synced_names.clear();
     }
 
     /// Damages the newest checkpoint, if there is one.
-    pub fn damage(&self, rng: &mut Sequence) {
+    pub(super) fn damage(&self, rng: &mut Sequence) {
         let state = &mut *self.lock();
         let newest =
             state.names.iter().rfind(|(path, _)| path.to_string_lossy().contains("round-"));
@@ -110,16 +110,16 @@ impl SimulatedDisk {
         }
     }
 
-    pub fn set_full(&self, is_full: bool) {
+    pub(super) fn set_full(&self, is_full: bool) {
         self.lock().is_full = is_full;
     }
 
-    pub fn set_slow(&self, slow: u32) {
+    pub(super) fn set_slow(&self, slow: u32) {
         self.lock().slow = slow;
     }
 
     /// The contents of a file, without delay.
-    pub fn look(&self, path: &Path) -> Option<Vec<u8>> {
+    pub(super) fn look(&self, path: &Path) -> Option<Vec<u8>> {
         let state = self.lock();
         state.names.get(path).map(|&file| state.contents[file].bytes.clone())
     }

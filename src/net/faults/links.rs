@@ -87,7 +87,7 @@ pub(super) struct SimulatedLinks {
 }
 
 impl SimulatedLinks {
-    pub fn open(
+    pub(super) fn open(
         world: &Arc<World>,
         machine: usize,
         part: &Part<'_>,

@@ -87,7 +87,7 @@ fn pick<T: Clone>(rng: &mut Sequence, all: &[T]) -> T {
 
 impl Scenario {
     /// The scenario of a seed.
-    pub fn of(seed: u64) -> Scenario {
+    pub(super) fn of(seed: u64) -> Scenario {
         let rng = &mut Stream::new(seed, Purpose::Graph).sequence();
         let (rule, compressor) = pick(rng, &RULES);
         let topology = match rule {
@@ -117,7 +117,7 @@ impl Scenario {
     }
 
     /// A run whose nodes wait for one that is away for longer than they do.
-    pub fn too_long(seed: u64) -> Scenario {
+    pub(super) fn too_long(seed: u64) -> Scenario {
         let kill = Fault::Kill { machines: vec![0], power: false, wipe: false, damage: false };
         let faults = vec![(Duration::from_secs(2), 3 * DEADLINE, kill)];
         let mut scenario = Scenario::of(seed);
@@ -126,7 +126,7 @@ impl Scenario {
     }
 
     /// The experiment.
-    pub fn experiment(&self) -> Experiment {
+    pub(super) fn experiment(&self) -> Experiment {
         let mut settings: Vec<String> = [
             "run.rounds=30",
             "run.evaluate_every=30",
@@ -160,7 +160,7 @@ impl Scenario {
     }
 
     /// Whether a machine loses its files.
-    pub fn wipes(&self, machine: usize) -> bool {
+    pub(super) fn wipes(&self, machine: usize) -> bool {
         let wipes = |fault: &Fault| match fault {
             Fault::Kill { machines, wipe, .. } => *wipe && machines.contains(&machine),
             _ => false,
@@ -169,7 +169,7 @@ impl Scenario {
     }
 
     /// Whether a machine may lose its results: its disk is wiped, or is full when they are written.
-    pub fn loses(&self, machine: usize) -> bool {
+    pub(super) fn loses(&self, machine: usize) -> bool {
         let is_full = |fault: &Fault| match fault {
             Fault::FullDisk { machine: full } => *full == machine,
             _ => false,
@@ -178,7 +178,7 @@ impl Scenario {
     }
 
     /// Whether no machine loses a checkpoint.
-    pub fn keeps_disks(&self) -> bool {
+    pub(super) fn keeps_disks(&self) -> bool {
         let loses = |fault: &Fault| match fault {
             Fault::Kill { wipe, damage, .. } => *wipe || *damage,
             Fault::FullDisk { .. } => true,

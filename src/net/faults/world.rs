@@ -149,34 +149,34 @@ pub(super) struct World(Mutex<State>);
 
 impl State {
     /// Puts something on the agenda.
-    pub fn at(&mut self, time: Duration, act: Act) {
+    pub(super) fn at(&mut self, time: Duration, act: Act) {
         self.acts += 1;
         self.agenda.insert((time.max(self.now), self.acts), act);
     }
 
     /// A new number.
-    pub fn id(&mut self) -> u64 {
+    pub(super) fn id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
     }
 
     /// A random time between these milliseconds.
-    pub fn millis(&mut self, from: u64, to: u64) -> Duration {
+    pub(super) fn millis(&mut self, from: u64, to: u64) -> Duration {
         Duration::from_micros(1000 * from + self.rng.below(1000 * (to - from)))
     }
 
     /// The time that something takes to cross a link.
-    pub fn latency(&mut self) -> Duration {
+    pub(super) fn latency(&mut self) -> Duration {
         self.millis(1, 20) * (1 + self.delays)
     }
 
     /// The time as programs see it.
-    pub fn instant(&self) -> Instant {
+    pub(super) fn instant(&self) -> Instant {
         self.base + self.now
     }
 
     /// An event has come for the program of this machine.
-    pub fn notify(&mut self, machine: usize) {
+    pub(super) fn notify(&mut self, machine: usize) {
         let Some(program) = &mut self.machines[machine].program else { return };
         if std::mem::take(&mut program.for_events) {
             let wait = program.wait;
@@ -185,7 +185,7 @@ impl State {
     }
 
     /// The machine of a link's other end cannot be reached over a link that is cut.
-    pub fn is_cut(&self, link: usize) -> bool {
+    pub(super) fn is_cut(&self, link: usize) -> bool {
         self.links[link].1 > 0
     }
 
@@ -230,12 +230,12 @@ pub(super) struct Ran {
 }
 
 impl World {
-    pub fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether this bug is planted.
-    pub fn has(&self, bug: Bug) -> bool {
+    pub(super) fn has(&self, bug: Bug) -> bool {
         self.lock().bug == Some(bug)
     }
 
@@ -295,7 +295,7 @@ impl World {
     }
 
     /// Checks the membership that a machine has just recorded against those of the others.
-    pub fn check_recorded(&self, machine: usize) {
+    pub(super) fn check_recorded(&self, machine: usize) {
         let state = &mut *self.lock();
         let nodes = state.topology.nodes();
         let recorded = |node: usize| {
@@ -318,7 +318,7 @@ impl World {
     ///
     /// # Errors
     /// What went wrong.
-    pub fn run(scenario: &Scenario, bug: Option<Bug>) -> Result<Ran, String> {
+    pub(super) fn run(scenario: &Scenario, bug: Option<Bug>) -> Result<Ran, String> {
         let world = World::new(scenario, bug);
         let (sender, messages) = mpsc::channel();
         let scheduled =

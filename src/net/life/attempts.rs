@@ -244,11 +244,11 @@ impl<'a> Part<'a> {
         Ok(Part { whole, restricted, membership, id, numbers, neighbours })
     }
 
-    pub fn design(&self) -> &Design {
+    pub(crate) fn design(&self) -> &Design {
         self.restricted.as_ref().unwrap_or(self.whole)
     }
 
-    pub fn topology(&self) -> &Arc<Topology> {
+    pub(crate) fn topology(&self) -> &Arc<Topology> {
         &self.design().topology
     }
 

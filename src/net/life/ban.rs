@@ -26,7 +26,7 @@ pub(crate) struct Bans(LiteMap<NodeId, (Ban, u32)>);
 
 impl Bans {
     /// Bans a neighbour and returns for how long.
-    pub fn add(&mut self, peer: NodeId, reason: String, now: Instant) -> Duration {
+    pub(crate) fn add(&mut self, peer: NodeId, reason: String, now: Instant) -> Duration {
         let times = self.0.get(&peer).map_or(0, |(_, times)| *times);
         let length = FIRST.saturating_mul(1 << times.min(16)).min(LONGEST);
         self.0.insert(peer, (Ban { until: now + length, reason }, times + 1));
@@ -34,7 +34,7 @@ impl Bans {
     }
 
     /// The ban of a neighbour, if it is not over.
-    pub fn of(&self, peer: NodeId, now: Instant) -> Option<Ban> {
+    pub(crate) fn of(&self, peer: NodeId, now: Instant) -> Option<Ban> {
         self.0.get(&peer).map(|(ban, _)| ban).filter(|ban| now < ban.until).cloned()
     }
 }

@@ -52,7 +52,7 @@ pub(crate) mod virtual_time {
     }
 
     /// Sets the time of this thread.
-    pub fn set(now: Instant) {
+    pub(crate) fn set(now: Instant) {
         NOW.set(Some(now));
     }
 }

@@ -68,7 +68,7 @@ impl Budget {
     ///
     /// # Errors
     /// If there were too many.
-    pub fn take(&mut self, now: Instant) -> Result<(), String> {
+    pub(crate) fn take(&mut self, now: Instant) -> Result<(), String> {
         let since = now.saturating_duration_since(self.last).as_secs_f64();
         self.left = (self.left + since * MESSAGES_A_SECOND).min(MOST_MESSAGES) - 1.0;
         self.last = now;
@@ -84,7 +84,7 @@ impl Budget {
 
 /// How long a node waits.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Until all nodes are linked.
     pub connect: Duration,
     /// For any progress at all.
@@ -101,7 +101,7 @@ pub struct Limits {
 
 impl Limits {
     /// The limits of the experiment.
-    pub fn of(experiment: &Experiment) -> Limits {
+    pub(crate) fn of(experiment: &Experiment) -> Limits {
         let run = &experiment.run;
         let [connect, patience, work] =
             [run.connect_s, run.patience_s, run.work_s].map(Duration::from_secs_f64);

@@ -21,7 +21,7 @@ use crate::{
 pub(crate) const SHUTDOWN: Duration = Duration::from_secs(1);
 
 /// The links of one node. Dropping them closes everything.
-pub trait Links: Send {
+pub(crate) trait Links: Send {
     /// Queues a frame. The core sends no more than `SLOTS` of a link at a time, so there is room.
     fn send(&mut self, to: NodeId, frame: Arc<Vec<u8>>);
 
@@ -52,7 +52,7 @@ pub trait Links: Send {
 }
 
 /// The links of a libp2p host.
-pub struct HostLinks {
+pub(crate) struct HostLinks {
     /// The host.
     pub host: Host,
     /// Events of its tasks and of the worker.
@@ -63,7 +63,7 @@ pub struct HostLinks {
 
 /// A runtime that ends when it is dropped.
 #[derive(Default)]
-pub struct OwnRuntime(pub Option<Runtime>);
+pub(crate) struct OwnRuntime(pub Option<Runtime>);
 
 impl Drop for OwnRuntime {
     fn drop(&mut self) {

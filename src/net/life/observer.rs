@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// Receives the events of one node.
-pub trait NodeObserver {
+pub(crate) trait NodeObserver {
     /// A round is over. May return the round after which all nodes stop.
     fn round(&mut self, elapsed: Elapsed, done: RoundDone) -> Option<Round>;
 

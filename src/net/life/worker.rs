@@ -31,7 +31,7 @@ use crate::{
 const RELINK: Duration = Duration::from_secs(60);
 
 /// One node on its thread.
-pub struct Worker {
+pub(crate) struct Worker {
     /// Which node.
     pub id: NodeId,
     /// The topology, for names.
@@ -45,7 +45,7 @@ pub struct Worker {
 }
 
 /// What a node begins with.
-pub struct Start {
+pub(crate) struct Start {
     /// Its core.
     pub config: NodeConfig,
     /// The members of the run: the topology is that of their links.
@@ -63,7 +63,7 @@ pub struct Start {
 }
 
 /// Why an attempt of a node has stopped.
-pub enum Stopped {
+pub(crate) enum Stopped {
     /// The run ends early.
     Failed(RunError),
     /// The program of a neighbour was started again: this node must go back to a checkpoint. Its
@@ -94,7 +94,7 @@ impl Worker {
     /// If a link breaks, a deadline passes, the node fails, or `stop` returns true; the neighbours
     /// get the reason.
     #[expect(clippy::too_many_lines)]
-    pub fn run(
+    pub(crate) fn run(
         self,
         start: Start,
         observer: &mut dyn NodeObserver,

@@ -31,13 +31,13 @@ pub(crate) struct Goodbyes {
 
 impl Goodbyes {
     /// At the begin of a connection, of a node that leaves already or not.
-    pub fn new(reason: Leaving) -> Goodbyes {
+    pub(crate) fn new(reason: Leaving) -> Goodbyes {
         Goodbyes { reason, ..Goodbyes::default() }
     }
 
     /// The goodbye, once it is due: when the neighbour has the last frame, or at once if this node
     /// leaves early.
-    pub fn due(&mut self, acknowledged: bool) -> Option<Option<Cause>> {
+    pub(crate) fn due(&mut self, acknowledged: bool) -> Option<Option<Cause>> {
         let reason = self.reason.clone()?;
         let now = !self.sent && (self.written && acknowledged || reason.is_some());
         self.sent |= now;
@@ -48,17 +48,17 @@ impl Goodbyes {
     }
 
     /// Whether this end said goodbye so long ago.
-    pub fn has_waited(&self, limit: Duration) -> bool {
+    pub(crate) fn has_waited(&self, limit: Duration) -> bool {
         self.waiting.is_some_and(|since| since.elapsed() > limit)
     }
 
     /// Whether the neighbour closed its stream of frames so long ago, and has not said goodbye.
-    pub fn is_silent(&self, limit: Duration) -> bool {
+    pub(crate) fn is_silent(&self, limit: Duration) -> bool {
         !self.received && self.read.is_some_and(|since| since.elapsed() > limit)
     }
 
     /// Handles the end of one of the link's tasks.
-    pub fn after(&mut self, done: Result<Done, tokio::task::JoinError>) -> Option<End> {
+    pub(crate) fn after(&mut self, done: Result<Done, tokio::task::JoinError>) -> Option<End> {
         let broken = |text: String| Some(if self.received { End::Over } else { End::broken(text) });
         match done {
             Ok(Done::Reader(Ok(()))) => {

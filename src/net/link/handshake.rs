@@ -24,7 +24,7 @@ use crate::{
 
 /// The purpose of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub(crate) enum Purpose {
     /// Hellos, heartbeats, acknowledgements, goodbyes.
     Control,
     /// Frames, in one direction.
@@ -37,7 +37,7 @@ pub enum Purpose {
 ///
 /// # Panics
 /// Never: the name starts with a slash.
-pub fn protocol(purpose: Purpose, opener: &PeerId) -> StreamProtocol {
+pub(crate) fn protocol(purpose: Purpose, opener: &PeerId) -> StreamProtocol {
     let name = match purpose {
         Purpose::Control => "control",
         Purpose::Bulk => "bulk",

@@ -31,7 +31,7 @@ pub struct RunCard {
 }
 
 /// All sections, in the order of their digests.
-pub const SECTIONS: [Section; 3] = [Section::Topology, Section::Experiment, Section::Model];
+pub(crate) const SECTIONS: [Section; 3] = [Section::Topology, Section::Experiment, Section::Model];
 
 /// The result of comparing two hellos.
 #[derive(Debug, PartialEq)]
@@ -207,13 +207,13 @@ impl RunCard {
 
 /// Makes a peer's text printable: without control characters, and no longer than a value in a
 /// message should be.
-pub fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     cut(text, 120)
 }
 
 /// Does the same for a peer's reason to end the run, under a longer limit, so that it is kept
 /// whole.
-pub fn sentence(text: &str) -> String {
+pub(crate) fn sentence(text: &str) -> String {
     cut(text, 1000)
 }
 

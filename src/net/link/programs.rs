@@ -52,7 +52,7 @@ pub(crate) fn own() -> (u64, u64) {
 
 impl Program {
     /// One that has run for so many milliseconds.
-    pub fn new(id: u64, ran: u64, address: String) -> Program {
+    pub(crate) fn new(id: u64, ran: u64, address: String) -> Program {
         let started = (age() as i64).saturating_sub(i64::try_from(ran).unwrap_or(i64::MAX));
         Program { id, started, address }
     }
@@ -95,12 +95,12 @@ pub(crate) struct Programs {
 
 impl Programs {
     /// Those of this neighbour, as this node knows them.
-    pub fn of(own: PeerId, peer: PeerId) -> Programs {
+    pub(crate) fn of(own: PeerId, peer: PeerId) -> Programs {
         Programs { own, peer }
     }
 
     /// A program has said hello.
-    pub fn meet(&self, mut program: Program, now: Instant) -> Met {
+    pub(crate) fn meet(&self, mut program: Program, now: Instant) -> Met {
         let mut known = known();
         let all = known.entry((self.own, self.peer)).or_default();
         let place = all.iter().position(|seen| seen.program.id == program.id);
@@ -136,7 +136,7 @@ impl Programs {
     }
 
     /// The link with a program has ended because a connection took its place.
-    pub fn set_replaced(&self, id: u64, now: Instant) {
+    pub(crate) fn set_replaced(&self, id: u64, now: Instant) {
         let mut known = known();
         let all = known.entry((self.own, self.peer)).or_default();
         if let Some(seen) = all.iter_mut().find(|seen| seen.program.id == id) {
@@ -145,7 +145,7 @@ impl Programs {
     }
 
     /// The link with a program is up, or no longer.
-    pub fn set_linked(&self, id: u64, linked: bool, now: Instant) {
+    pub(crate) fn set_linked(&self, id: u64, linked: bool, now: Instant) {
         let mut known = known();
         let all = known.entry((self.own, self.peer)).or_default();
         if let Some(seen) = all.iter_mut().find(|seen| seen.program.id == id) {
@@ -154,7 +154,7 @@ impl Programs {
     }
 
     /// The rival of a program, if it has one.
-    pub fn rival_of(&self, id: u64) -> Option<Program> {
+    pub(crate) fn rival_of(&self, id: u64) -> Option<Program> {
         let known = known();
         let all = known.get(&(self.own, self.peer))?;
         all.iter().find(|seen| seen.program.id == id && seen.rival)?;
@@ -163,7 +163,7 @@ impl Programs {
     }
 
     /// Whether several programs run with this key.
-    pub fn are_rivals(&self) -> bool {
+    pub(crate) fn are_rivals(&self) -> bool {
         let known = known();
         known.get(&(self.own, self.peer)).is_some_and(|all| all.iter().any(|seen| seen.rival))
     }

@@ -90,7 +90,7 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     /// Keeps the next frame and returns its number.
-    pub fn push(&mut self, frame: Arc<Vec<u8>>) -> u64 {
+    pub(crate) fn push(&mut self, frame: Arc<Vec<u8>>) -> u64 {
         self.bytes += frame.len();
         self.kept.push_back(frame);
         self.last()
@@ -102,18 +102,18 @@ impl Outbox {
     }
 
     /// A frame that is kept.
-    pub fn frame(&self, number: u64) -> Option<Arc<Vec<u8>>> {
+    pub(crate) fn frame(&self, number: u64) -> Option<Arc<Vec<u8>>> {
         let index = usize::try_from(number.checked_sub(self.acknowledged + 1)?).ok()?;
         self.kept.get(index).cloned()
     }
 
     /// The number of the first frame that the receiver may lack.
-    pub fn first(&self) -> u64 {
+    pub(crate) fn first(&self) -> u64 {
         self.acknowledged + 1
     }
 
     /// The bytes of the first kept frame that the receiver had when this connection began.
-    pub fn partial(&self) -> usize {
+    pub(crate) fn partial(&self) -> usize {
         self.partial
     }
 
@@ -122,7 +122,7 @@ impl Outbox {
     ///
     /// # Errors
     /// As [`Outbox::acknowledge`], or if the next frame has fewer bytes.
-    pub fn resume(&mut self, received: u64, partial: u64) -> Result<(), String> {
+    pub(crate) fn resume(&mut self, received: u64, partial: u64) -> Result<(), String> {
         self.acknowledge(received)?;
         let length = self.kept.front().map_or(0, |frame| frame.len());
         if partial > length as u64 {
@@ -135,7 +135,7 @@ impl Outbox {
     }
 
     /// Records that a frame was written.
-    pub fn wrote(&mut self, number: u64) {
+    pub(crate) fn wrote(&mut self, number: u64) {
         self.written = self.written.max(number);
     }
 
@@ -143,7 +143,7 @@ impl Outbox {
     ///
     /// # Errors
     /// If it lacks a frame that it has had, or has one that was not sent.
-    pub fn acknowledge(&mut self, received: u64) -> Result<(), String> {
+    pub(crate) fn acknowledge(&mut self, received: u64) -> Result<(), String> {
         if received < self.acknowledged {
             return Err(format!(
                 "it has {received} frames of this node and has had {}: its part of the run is \
@@ -166,19 +166,19 @@ impl Outbox {
     }
 
     /// The number of slots that are free since the last call.
-    pub fn newly_free(&mut self) -> u64 {
+    pub(crate) fn newly_free(&mut self) -> u64 {
         let written = if self.bytes <= KEPT { self.written } else { 0 };
         let free = written.max(self.acknowledged).max(self.freed);
         free - std::mem::replace(&mut self.freed, free)
     }
 
     /// Whether the receiver has every frame.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
     /// Frames that were written and may have been lost with a connection.
-    pub fn unacknowledged(&self) -> u64 {
+    pub(crate) fn unacknowledged(&self) -> u64 {
         self.written.saturating_sub(self.acknowledged)
     }
 }
@@ -188,7 +188,7 @@ impl Outbox {
 pub(crate) struct SharedOutbox(Mutex<Outbox>);
 
 impl SharedOutbox {
-    pub fn lock(&self) -> MutexGuard<'_, Outbox> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Outbox> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -215,13 +215,13 @@ impl Received {
     }
 
     /// The number of frames, which the caller acknowledges now.
-    pub fn take(&self) -> u64 {
+    pub(crate) fn take(&self) -> u64 {
         self.bytes.store(0, Ordering::Relaxed);
         self.frames()
     }
 
     /// The number of frames.
-    pub fn frames(&self) -> u64 {
+    pub(crate) fn frames(&self) -> u64 {
         self.frames.load(Ordering::Relaxed)
     }
 }
@@ -237,7 +237,7 @@ pub(crate) enum Delivery {
 
 impl Delivery {
     /// The event for the core.
-    pub fn into_event(self, from: NodeId) -> Event {
+    pub(crate) fn into_event(self, from: NodeId) -> Event {
         match self {
             Delivery::Frame(bytes) => Event::Frame { from, bytes },
             Delivery::Piece { length, bytes } => Event::Piece { from, length, bytes },
@@ -277,7 +277,7 @@ struct Sizes {
 
 impl Inbox {
     /// Nothing has arrived.
-    pub fn new(spare: mpsc::Receiver<Vec<u8>>) -> Inbox {
+    pub(crate) fn new(spare: mpsc::Receiver<Vec<u8>>) -> Inbox {
         let received = Arc::default();
         Inbox {
             spare,
@@ -295,22 +295,22 @@ impl Inbox {
 
     /// The same with other sizes of whole frames and of pieces.
     #[cfg(test)]
-    pub fn cutting(self, whole: usize, piece: usize) -> Inbox {
+    pub(crate) fn cutting(self, whole: usize, piece: usize) -> Inbox {
         Inbox { sizes: Sizes { whole, piece }, ..self }
     }
 
     /// The counts of this inbox.
-    pub fn received(&self) -> &Arc<Received> {
+    pub(crate) fn received(&self) -> &Arc<Received> {
         &self.received
     }
 
     /// The number of the next frame.
-    pub fn due(&self) -> u64 {
+    pub(crate) fn due(&self) -> u64 {
         self.received.frames() + 1
     }
 
     /// The frames that have arrived, and the bytes of the next one.
-    pub fn progress(&self) -> (u64, u64) {
+    pub(crate) fn progress(&self) -> (u64, u64) {
         (self.received.frames(), (self.before + self.filled) as u64)
     }
 
@@ -328,7 +328,7 @@ impl Inbox {
     ///
     /// # Errors
     /// If its length has changed, or there is no memory for it.
-    pub fn begin(&mut self, length: usize) -> Result<(), WireError> {
+    pub(crate) fn begin(&mut self, length: usize) -> Result<(), WireError> {
         if let Some(begun) = self.length.replace(length).filter(|&begun| begun != length) {
             return Err(WireError::Continued { found: length, begun });
         }
@@ -339,7 +339,7 @@ impl Inbox {
     ///
     /// # Errors
     /// If there is none.
-    pub fn reserve(&mut self) -> Result<(), WireError> {
+    pub(crate) fn reserve(&mut self) -> Result<(), WireError> {
         let size = self.size();
         if self.buffer.capacity() == 0 {
             self.buffer = self.free.pop().unwrap_or_default();
@@ -355,7 +355,7 @@ impl Inbox {
     }
 
     /// The place of the next bytes of the frame or piece; empty once it is there.
-    pub fn space(&mut self) -> &mut [u8] {
+    pub(crate) fn space(&mut self) -> &mut [u8] {
         if self.filled == self.buffer.len() {
             let size = self.size();
             self.buffer.resize(size.min(self.filled + STEP), 0);
@@ -364,12 +364,12 @@ impl Inbox {
     }
 
     /// Counts bytes that have arrived in [`Inbox::space`].
-    pub fn fill(&mut self, bytes: usize) {
+    pub(crate) fn fill(&mut self, bytes: usize) {
         self.filled += bytes;
     }
 
     /// The frame or piece is there: it waits for the core. Returns whether the frame is whole.
-    pub fn complete(&mut self) -> bool {
+    pub(crate) fn complete(&mut self) -> bool {
         let length = self.length.unwrap_or(0);
         let bytes = std::mem::take(&mut self.buffer);
         let begins = self.before == 0;
@@ -391,7 +391,7 @@ impl Inbox {
     /// What waits, once the core has returned the buffers of the frame before, or all but a few of
     /// the pieces before; `None` if the core is gone, or nothing waits. If it is cancelled, it goes
     /// on waiting.
-    pub async fn deliver(&mut self) -> Option<Delivery> {
+    pub(crate) async fn deliver(&mut self) -> Option<Delivery> {
         let (_, begins) = self.waiting.as_ref()?;
         let most = if *begins { 0 } else { PIECES - 1 };
         while let Ok(buffer) = self.spare.try_recv() {
@@ -414,12 +414,12 @@ impl Inbox {
     }
 
     /// Whether a frame or a piece waits.
-    pub fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
     }
 
     /// Forgets all frames: the neighbour has started again.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         while self.spare.try_recv().is_ok() {}
         (self.held, self.waiting) = (0, None);
         (self.filled, self.before, self.length) = (0, 0, None);

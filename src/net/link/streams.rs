@@ -44,7 +44,7 @@ pub(crate) struct LastReceived {
 }
 
 impl LastReceived {
-    pub fn new() -> LastReceived {
+    pub(crate) fn new() -> LastReceived {
         LastReceived { start: Instant::now(), last_ms: Arc::default() }
     }
 
@@ -52,7 +52,7 @@ impl LastReceived {
         self.last_ms.store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    pub fn silence(&self) -> Duration {
+    pub(crate) fn silence(&self) -> Duration {
         self.start
             .elapsed()
             .saturating_sub(Duration::from_millis(self.last_ms.load(Ordering::Relaxed)))
@@ -73,7 +73,7 @@ pub(crate) struct Reader {
 impl Reader {
     /// Reads until the stream ends between two frames. If it is cancelled, the inbox keeps every
     /// byte of a frame that has arrived.
-    pub async fn run(mut self) -> Result<(), WireError> {
+    pub(crate) async fn run(mut self) -> Result<(), WireError> {
         let mut inside = false;
         loop {
             // A frame or piece of the connection before may wait.
@@ -135,7 +135,7 @@ pub(crate) struct Writer {
 impl Writer {
     /// Writes what the neighbour lacks, then new frames until the core sends no more. If it is
     /// cancelled, the outbox keeps every frame that was taken from the core.
-    pub async fn run(mut self) -> Result<(), std::io::Error> {
+    pub(crate) async fn run(mut self) -> Result<(), std::io::Error> {
         let mut head = Vec::with_capacity(HEAD);
         let (mut number, mut from) = self.first;
         loop {

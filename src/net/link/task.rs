@@ -61,10 +61,10 @@ pub(super) const CLOSING: Duration = Duration::from_secs(1);
 
 /// The state of leaving: `None` while the node stays, then `Some(reason)`; the reason is `None` if
 /// the run is over.
-pub type Leaving = Option<Option<Cause>>;
+pub(crate) type Leaving = Option<Option<Cause>>;
 
 /// One end of a link; [`Link::run`] is its task.
-pub struct Link {
+pub(crate) struct Link {
     /// This node's number.
     pub me: NodeId,
     /// This node's PeerId.
@@ -165,7 +165,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    pub fn broken(reason: impl Into<String>) -> End {
+    pub(crate) fn broken(reason: impl Into<String>) -> End {
         End::Broken { reason: reason.into(), closed: false }
     }
 }
@@ -173,7 +173,7 @@ impl End {
 impl Link {
     /// Shakes hands on every new connection and runs the link while it is up, until the run is
     /// over.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         while let Some((id, dialled)) = self.next_connection().await {
             if let Some(ban) = self.ban().cloned() {
                 let closed = self.refuse(id, dialled, ban).await;

@@ -20,10 +20,10 @@ use crate::{
 };
 
 /// The longest canonical text of a section.
-pub const TEXT_LIMIT: usize = 1 << 20;
+pub(crate) const TEXT_LIMIT: usize = 1 << 20;
 
 /// The longest control message.
-pub const MESSAGE_LIMIT: usize = TEXT_LIMIT + 4096;
+pub(crate) const MESSAGE_LIMIT: usize = TEXT_LIMIT + 4096;
 
 /// A message of the control stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,18 +136,18 @@ pub struct Beginning {
 }
 
 /// The maximum number of checkpoints that a node names.
-pub const MOST_ROUNDS: usize = 64;
+pub(crate) const MOST_ROUNDS: usize = 64;
 
 /// The maximum number of changes of a run's members.
-pub const MOST_CHANGES: usize = 1000;
+pub(crate) const MOST_CHANGES: usize = 1000;
 
 /// How many changes fit a message between so many nodes.
-pub fn most_changes(nodes: usize) -> usize {
+pub(crate) fn most_changes(nodes: usize) -> usize {
     (TEXT_LIMIT / 2 / (64 + 8 * nodes)).min(MOST_CHANGES)
 }
 
 /// The id of no membership: the node takes part in the choice of members.
-pub const ASSEMBLY: u64 = u64::MAX;
+pub(crate) const ASSEMBLY: u64 = u64::MAX;
 
 /// The sections on which two nodes must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -269,7 +269,7 @@ pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
 }
 
 /// Sends one message.
-pub async fn write(
+pub(crate) async fn write(
     stream: &mut (impl AsyncWrite + Unpin),
     message: &Message,
 ) -> std::io::Result<()> {
@@ -278,7 +278,7 @@ pub async fn write(
 }
 
 /// Receives one message.
-pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Message, WireError> {
+pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Message, WireError> {
     let mut length = [0; 4];
     stream.read_exact(&mut length).await?;
     let length = u32::from_le_bytes(length) as usize;
@@ -295,7 +295,7 @@ pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Message, Wire
 }
 
 /// The bytes before a frame: its number and length.
-pub fn envelope(length: usize, sequence: u64) -> [u8; ENVELOPE] {
+pub(crate) fn envelope(length: usize, sequence: u64) -> [u8; ENVELOPE] {
     let mut bytes = [0; ENVELOPE];
     bytes[..8].copy_from_slice(&(length as u64).to_le_bytes());
     bytes[8..].copy_from_slice(&sequence.to_le_bytes());
@@ -306,7 +306,11 @@ pub fn envelope(length: usize, sequence: u64) -> [u8; ENVELOPE] {
 ///
 /// # Errors
 /// If the length exceeds the limit or the number is not the next one.
-pub fn open_envelope(bytes: &[u8; ENVELOPE], due: u64, limit: usize) -> Result<usize, WireError> {
+pub(crate) fn open_envelope(
+    bytes: &[u8; ENVELOPE],
+    due: u64,
+    limit: usize,
+) -> Result<usize, WireError> {
     let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
     let (length, found) = (word(0), word(8));
     if length > limit as u64 {

@@ -23,7 +23,12 @@ struct Bound {
 
 impl Bounds {
     /// Shows an event, with the number of those that were left out before, or leaves it out.
-    pub fn pass(&mut self, event: RelayEvent, now: Instant, show: &mut dyn FnMut(RelayEvent)) {
+    pub(super) fn pass(
+        &mut self,
+        event: RelayEvent,
+        now: Instant,
+        show: &mut dyn FnMut(RelayEvent),
+    ) {
         let node = event.node().to_string();
         let bound = self.0.entry(node.clone());
         let bound = bound.or_insert(Bound { left: AT_ONCE, last: now, omitted: 0 });

@@ -49,7 +49,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    pub fn new(stream: f64, all: f64) -> Limits {
+    pub(super) fn new(stream: f64, all: f64) -> Limits {
         Limits { stream, all: Arc::new(Mutex::new(Rate::new(all))) }
     }
 }
@@ -61,7 +61,7 @@ pub(super) struct Limited {
 }
 
 impl Limited {
-    pub fn new<M>(inner: M, limits: Limits) -> Limited
+    pub(super) fn new<M>(inner: M, limits: Limits) -> Limited
     where
         M: StreamMuxer + Send + 'static,
         M::Substream: Send + 'static,

@@ -53,7 +53,7 @@ pub(crate) struct Reservations(Vec<Reservation>);
 
 impl Reservations {
     /// Places at the relays of these addresses, which are due at once.
-    pub fn new(addresses: &[Multiaddr]) -> Reservations {
+    pub(crate) fn new(addresses: &[Multiaddr]) -> Reservations {
         let one = |address: &Multiaddr| Reservation {
             // A topology may name the node itself after the relay.
             address: address.iter().take_while(|part| *part != Protocol::P2pCircuit).collect(),
@@ -71,17 +71,20 @@ impl Reservations {
     }
 
     /// Whether there is a place that is not reserved.
-    pub fn lacks_one(&self) -> bool {
+    pub(crate) fn lacks_one(&self) -> bool {
         self.0.iter().any(|place| place.listener.is_none())
     }
 
     /// Each relay's address, and whether a place is reserved there or why not.
-    pub fn states(&self) -> Vec<(Multiaddr, Result<(), String>)> {
+    pub(crate) fn states(&self) -> Vec<(Multiaddr, Result<(), String>)> {
         self.0.iter().map(|place| (place.address.clone(), place.state.clone())).collect()
     }
 
     /// Reserves places that are due; `listen` asks the swarm.
-    pub fn reserve_due(&mut self, mut listen: impl FnMut(Multiaddr) -> Result<ListenerId, String>) {
+    pub(crate) fn reserve_due(
+        &mut self,
+        mut listen: impl FnMut(Multiaddr) -> Result<ListenerId, String>,
+    ) {
         let now = Instant::now();
         for place in &mut self.0 {
             if place.listener.is_some() || place.due > now {
@@ -95,12 +98,12 @@ impl Reservations {
     }
 
     /// Whether a listener is one of a place.
-    pub fn has(&self, id: ListenerId) -> bool {
+    pub(crate) fn has(&self, id: ListenerId) -> bool {
         self.0.iter().any(|place| place.listener == Some(id))
     }
 
     /// A listener has an address: its place is reserved. Others are ignored.
-    pub fn reserved(&mut self, id: ListenerId) {
+    pub(crate) fn reserved(&mut self, id: ListenerId) {
         if let Some(place) = self.0.iter_mut().find(|place| place.listener == Some(id)) {
             if place.state.is_ok() {
                 // The relay has several addresses.
@@ -112,7 +115,7 @@ impl Reservations {
     }
 
     /// A listener has closed; others than those of places are ignored.
-    pub fn closed(&mut self, id: ListenerId, reason: &str) {
+    pub(crate) fn closed(&mut self, id: ListenerId, reason: &str) {
         if let Some(place) = self.0.iter_mut().find(|place| place.listener == Some(id)) {
             place.fail(reason);
         }

@@ -28,7 +28,7 @@ pub(crate) struct Coalesced<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Coalesced<S> {
-    pub fn new(inner: S) -> Coalesced<S> {
+    pub(crate) fn new(inner: S) -> Coalesced<S> {
         Coalesced { inner, buffer: Vec::new(), sent: 0, put_off: false }
     }
 

@@ -49,7 +49,7 @@ const LASTED: Duration = Duration::from_secs(3);
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reached {
+pub(crate) enum Reached {
     /// The link did not come up.
     Nothing,
     /// The other node is here, but takes part elsewhere: in other members, or in their choice.
@@ -169,7 +169,7 @@ pub(crate) struct Dial {
 
 impl Dial {
     /// The first attempt is due at once.
-    pub fn new(addresses: Vec<Multiaddr>) -> Dial {
+    pub(crate) fn new(addresses: Vec<Multiaddr>) -> Dial {
         let (others, least) = (Vec::new(), Duration::ZERO);
         let due = Instant::now();
         Dial { addresses, others, next: 0, turns: 0, due, under_way: None, since: None, least }
@@ -177,19 +177,19 @@ impl Dial {
 
     /// For a neighbour whose part it is to dial: this end does so if it has not come for a while,
     /// as when this node has moved and the neighbour has its old address.
-    pub fn instead(addresses: Vec<Multiaddr>) -> Dial {
+    pub(crate) fn instead(addresses: Vec<Multiaddr>) -> Dial {
         let new = Dial::new(addresses);
         Dial { due: new.due + INSTEAD, least: INSTEAD, ..new }
     }
 
     /// Whether it is the neighbour's part to dial.
-    pub fn is_instead(&self) -> bool {
+    pub(crate) fn is_instead(&self) -> bool {
         !self.least.is_zero()
     }
 
     /// Moves to the next address; after the last one it pauses. If the other end has closed the
     /// connection (`closed`), it draws lots perhaps: then this end tries about once a second.
-    pub fn failed(&mut self, closed: bool) {
+    pub(crate) fn failed(&mut self, closed: bool) {
         if closed {
             self.turns = self.turns.min(2);
         }
@@ -203,7 +203,7 @@ impl Dial {
     }
 
     /// A connection is open.
-    pub fn succeeded(&mut self, relayed: bool) {
+    pub(crate) fn succeeded(&mut self, relayed: bool) {
         (self.under_way, self.since) = (None, Some(Instant::now()));
         if relayed {
             self.wait_for_direct();
@@ -211,12 +211,12 @@ impl Dial {
     }
 
     /// Whether a direct address is known.
-    pub fn is_direct(&self) -> bool {
+    pub(crate) fn is_direct(&self) -> bool {
         self.all_direct().next().is_some()
     }
 
     /// The direct addresses.
-    pub fn direct(&self) -> Vec<Multiaddr> {
+    pub(crate) fn direct(&self) -> Vec<Multiaddr> {
         self.all_direct().cloned().collect()
     }
 
@@ -227,7 +227,7 @@ impl Dial {
     /// Notes where the neighbour says that it listens, as far as such addresses are dialled.
     /// `direct`: whether a direct connection is wanted. An attempt at the addresses known so far
     /// does not hold up one at the new ones.
-    pub fn learn(&mut self, listens: Vec<Multiaddr>, dialled: &Dialled, direct: bool) {
+    pub(crate) fn learn(&mut self, listens: Vec<Multiaddr>, dialled: &Dialled, direct: bool) {
         let is_of_use = |address: &Multiaddr| !is_relayed(address) && dialled.allows(address);
         let others: Vec<Multiaddr> = listens.into_iter().filter(is_of_use).take(MOST).collect();
         if self.others != others {
@@ -240,7 +240,7 @@ impl Dial {
     }
 
     /// There is a relayed connection: pauses before direct addresses are tried again.
-    pub fn wait_for_direct(&mut self) {
+    pub(crate) fn wait_for_direct(&mut self) {
         (self.under_way, self.next) = (None, 0);
         self.due = Instant::now() + DIRECT_AGAIN;
     }
@@ -248,7 +248,7 @@ impl Dial {
     /// The connection has closed. After one that lasted the pauses are short again, after a link
     /// that broke at once nearly so; a node that takes part elsewhere may soon choose members, and
     /// is tried about once a second.
-    pub fn closed(&mut self, reached: Reached) {
+    pub(crate) fn closed(&mut self, reached: Reached) {
         let lasted = self.since.take().is_some_and(|since| since.elapsed() > LASTED);
         match reached {
             _ if lasted => self.turns = 0,
@@ -260,7 +260,7 @@ impl Dial {
     }
 
     /// Pauses, then starts from the first address again.
-    pub fn wait(&mut self) {
+    pub(crate) fn wait(&mut self) {
         self.under_way = None;
         self.next = 0;
         // Nodes that lost their links together do not dial together.

@@ -25,13 +25,13 @@ pub(crate) struct Dialled(Arc<Mutex<BTreeSet<Target>>>);
 
 impl Dialled {
     /// Adds addresses that the topology lists.
-    pub fn list<'a>(&self, addresses: impl Iterator<Item = &'a Multiaddr>) {
+    pub(crate) fn list<'a>(&self, addresses: impl Iterator<Item = &'a Multiaddr>) {
         let mut listed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         listed.extend(addresses.filter_map(target));
     }
 
     /// Whether an address may be dialled.
-    pub fn allows(&self, address: &Multiaddr) -> bool {
+    pub(crate) fn allows(&self, address: &Multiaddr) -> bool {
         let listed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if target(address).is_some_and(|target| listed.contains(&target)) {
             return true;

@@ -70,13 +70,13 @@ pub(crate) struct Gate(Arc<Mutex<Slots>>);
 
 impl Gate {
     /// The gate of a host with so many neighbours.
-    pub fn new(neighbours: usize) -> Gate {
+    pub(crate) fn new(neighbours: usize) -> Gate {
         Gate(Arc::new(Mutex::new(Slots::new(neighbours))))
     }
 
     /// The same gate, which knows the sources of some neighbours beforehand.
     #[must_use]
-    pub fn expecting<'a>(self, addresses: impl Iterator<Item = &'a Multiaddr>) -> Gate {
+    pub(crate) fn expecting<'a>(self, addresses: impl Iterator<Item = &'a Multiaddr>) -> Gate {
         self.lock().expect(addresses.filter_map(source));
         self
     }
@@ -86,13 +86,13 @@ impl Gate {
     }
 
     /// Gives a connection from this address a slot; `None` if it is refused.
-    pub fn admit(&self, from: &Multiaddr) -> Option<Slot> {
+    pub(crate) fn admit(&self, from: &Multiaddr) -> Option<Slot> {
         let (id, displaced) = self.lock().admit(source(from), Instant::now(), &mut draw)?;
         Some(Slot { id, displaced, gate: self.clone() })
     }
 
     /// A place for a connection from `new` beside those from these sources.
-    pub fn room(&self, taken: impl Iterator<Item = Source> + Clone, new: Source) -> Room {
+    pub(crate) fn room(&self, taken: impl Iterator<Item = Source> + Clone, new: Source) -> Room {
         self.lock().room(taken, new, &mut draw)
     }
 }

@@ -46,7 +46,7 @@ type Event = TransportEvent<<Lobby as Transport>::ListenerUpgrade, io::Error>;
 
 impl Lobby {
     /// The lobby of this transport.
-    pub fn new(inner: Tcp, gate: Gate) -> Lobby {
+    pub(crate) fn new(inner: Tcp, gate: Gate) -> Lobby {
         Lobby { inner, gate, waiting: Vec::new() }
     }
 

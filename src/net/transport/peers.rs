@@ -17,7 +17,7 @@ const CROSSED: Duration = Duration::from_secs(10);
 
 /// The events that the swarm sends to a link.
 #[derive(Debug)]
-pub enum Connection {
+pub(crate) enum Connection {
     /// A connection is open.
     Established {
         /// Its id.
@@ -68,7 +68,7 @@ pub(crate) struct Held {
 
 impl Peer {
     /// A neighbour without a connection, of this node.
-    pub fn new(
+    pub(crate) fn new(
         own: PeerId,
         neighbour: Neighbour,
         connection: mpsc::UnboundedSender<Connection>,
@@ -89,31 +89,31 @@ impl Peer {
     }
 
     /// Whether a connection to it is needed.
-    pub fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.connected.is_none() && !self.connection.is_closed()
     }
 
     /// Whether a new direct connection crosses another that the other end dialled, as both ends
     /// may in hole punching. They keep the one that the lower PeerId dialled.
-    pub fn is_crossed(&self, dialled: bool) -> bool {
+    pub(crate) fn is_crossed(&self, dialled: bool) -> bool {
         let (other, since) = self.opened;
         self.connected.is_some() && !self.relayed && other != dialled && since.elapsed() < CROSSED
     }
 
     /// Whether it has a relayed connection, and an address at which a direct one may be had.
-    pub fn wants_direct(&self) -> bool {
+    pub(crate) fn wants_direct(&self) -> bool {
         let relayed = self.idle.is_some() || (self.connected.is_some() && self.relayed);
         relayed && !self.connection.is_closed() && self.dial.as_ref().is_some_and(Dial::is_direct)
     }
 
     /// Whether this end dials it now or later.
-    pub fn is_dialled(&self) -> bool {
+    pub(crate) fn is_dialled(&self) -> bool {
         let dials = self.dial.as_ref().is_some_and(|dial| !dial.addresses.is_empty());
         dials && self.is_wanted() && self.idle.is_none() || self.wants_direct()
     }
 
     /// Gives the link its new connection if the old one is closed or should have been.
-    pub fn release(&mut self, closed: Option<ConnectionId>) {
+    pub(crate) fn release(&mut self, closed: Option<ConnectionId>) {
         let now = Instant::now();
         let is_due = |held: &mut Held| closed == Some(held.old) || now >= held.until;
         if let Some(Held { id, dialled, address, .. }) = self.held.take_if(is_due) {
@@ -122,7 +122,7 @@ impl Peer {
     }
 
     /// Its connection is gone.
-    pub fn disconnected(&mut self, status: &Status) {
+    pub(crate) fn disconnected(&mut self, status: &Status) {
         (self.connected, self.held) = (None, None);
         if let Some(dial) = &mut self.dial {
             dial.closed(status.how_far(self.neighbour.node));

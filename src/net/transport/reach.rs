@@ -14,7 +14,7 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     /// `None` if the address has no port.
-    pub fn of(address: &Multiaddr) -> Option<Endpoint> {
+    pub(crate) fn of(address: &Multiaddr) -> Option<Endpoint> {
         let (mut host, mut port) = (None, None);
         for part in address {
             match part {

@@ -20,12 +20,12 @@ const QUIET: Duration = Duration::from_secs(5);
 
 impl Refusals {
     /// None yet.
-    pub fn new(reason: &'static str) -> Refusals {
+    pub(crate) fn new(reason: &'static str) -> Refusals {
         Refusals { reason, last: None, unreported: 0 }
     }
 
     /// Reports a peer that may not connect, or whose handshake failed.
-    pub fn report(&mut self, peer: Option<PeerId>, from: &Multiaddr, error: &ListenError) {
+    pub(crate) fn report(&mut self, peer: Option<PeerId>, from: &Multiaddr, error: &ListenError) {
         let (Some(peer), ListenError::Denied { .. }) = (peer, error) else {
             return tracing::trace!("a connection from {from} failed: {}", root(error));
         };

@@ -38,7 +38,7 @@ const TLS: &str = "/tls/1.0.0";
 const NOISE: &str = "/noise";
 
 /// Whether a node with these settings offers TLS.
-pub fn offers_tls(security: Security) -> bool {
+pub(crate) fn offers_tls(security: Security) -> bool {
     security == Security::Auto && has_aes()
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Ciphers(Arc<Mutex<LiteMap<PeerId, String>>>);
 
 impl Ciphers {
     /// The encryption of this neighbour's newest TCP connection.
-    pub fn of(&self, peer: &PeerId) -> Option<String> {
+    pub(crate) fn of(&self, peer: &PeerId) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(peer).cloned()
     }
 
@@ -96,7 +96,7 @@ impl Encryption {
     ///
     /// # Errors
     /// If no certificate can be made of the key.
-    pub fn new(
+    pub(crate) fn new(
         key: &Keypair,
         security: Security,
         ciphers: Ciphers,

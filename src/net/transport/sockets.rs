@@ -27,12 +27,12 @@ pub(crate) struct Ends {
 
 impl Ends {
     /// The socket that listens on this address; `None` if the address is not TCP.
-    pub fn listening(address: &Multiaddr) -> Option<Ends> {
+    pub(crate) fn listening(address: &Multiaddr) -> Option<Ends> {
         Some(Ends { own: Some(tcp_end(address)?), other: None })
     }
 
     /// A connection's socket; `None` if the connection is not TCP.
-    pub fn of(endpoint: &ConnectedPoint) -> Option<Ends> {
+    pub(crate) fn of(endpoint: &ConnectedPoint) -> Option<Ends> {
         match endpoint {
             ConnectedPoint::Dialer { address, .. } => {
                 Some(Ends { own: None, other: Some(tcp_end(address)?) })
@@ -44,7 +44,7 @@ impl Ends {
     }
 
     /// Whether the other end is on this machine.
-    pub fn is_loopback(&self) -> bool {
+    pub(crate) fn is_loopback(&self) -> bool {
         matches!(self.other, Some((Some(ip), _)) if ip.is_loopback())
     }
 
@@ -140,7 +140,7 @@ mod system {
 
     use super::Ends;
 
-    pub fn choose(name: &str, ends: &Ends) -> Result<(), String> {
+    pub(crate) fn choose(name: &str, ends: &Ends) -> Result<(), String> {
         let found = sockets(ends)?;
         if found.is_empty() {
             return Err("the socket was not found among this process's descriptors".into());
@@ -151,14 +151,14 @@ mod system {
             .map_err(|error| describe(name, error))
     }
 
-    pub fn limit_silence(ends: &Ends, limit: Duration) -> Result<(), String> {
+    pub(crate) fn limit_silence(ends: &Ends, limit: Duration) -> Result<(), String> {
         sockets(ends)?.iter().try_for_each(|socket| {
             sockopt::set_tcp_user_timeout(socket, limit.as_millis() as u32)
                 .map_err(|error| error.to_string())
         })
     }
 
-    pub fn limit_unsent(ends: &Ends, limit: u32) -> Result<(), String> {
+    pub(crate) fn limit_unsent(ends: &Ends, limit: u32) -> Result<(), String> {
         sockets(ends)?.iter().try_for_each(|socket| {
             SockRef::from(socket).set_tcp_notsent_lowat(limit).map_err(|error| error.to_string())
         })

@@ -243,7 +243,7 @@ async fn change<T: Clone>(channel: &mut Option<watch::Receiver<T>>) -> Option<T>
 
 impl SwarmTask {
     /// Runs until the host is dropped. Dialling begins when addresses arrive.
-    pub async fn run(
+    pub(crate) async fn run(
         mut self,
         mut addresses: mpsc::UnboundedReceiver<LiteMap<NodeId, Vec<Multiaddr>>>,
     ) {

@@ -401,7 +401,7 @@ fn weighting_warning(experiment: &Experiment) -> Option<String> {
 }
 
 /// The value of `model.kind` and `data.source` in the files of runs whose model a program brought.
-pub const OWN_MODEL: &str = "own";
+pub(crate) const OWN_MODEL: &str = "own";
 
 /// The node that gives the initial model: `model.init = "from:NODE"`.
 fn initial_from(
@@ -421,7 +421,7 @@ fn initial_from(
 }
 
 /// The parameters of a model of these tensors; `None` above the accepted number.
-pub fn count_parameters(tensors: &[Tensor]) -> Option<usize> {
+pub(crate) fn count_parameters(tensors: &[Tensor]) -> Option<usize> {
     count_elements(tensors).filter(|&parameters| parameters <= MAX_PARAMETERS)
 }
 

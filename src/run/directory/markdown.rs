@@ -12,7 +12,7 @@ pub(crate) struct Table {
 
 impl Table {
     /// A table with these columns. A name that ends with `>` makes a column of numbers.
-    pub fn new(heads: &[impl AsRef<str>]) -> Table {
+    pub(crate) fn new(heads: &[impl AsRef<str>]) -> Table {
         let heads = || heads.iter().map(AsRef::as_ref);
         let name = |head: &str| head.strip_suffix('>').unwrap_or(head).to_string();
         Table {
@@ -25,7 +25,7 @@ impl Table {
     ///
     /// # Panics
     /// If there are more or fewer cells than columns.
-    pub fn add(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub(crate) fn add(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells: Vec<String> = cells.into_iter().collect();
         assert_eq!(cells.len(), self.right.len(), "a cell for each column");
         self.lines.push(cells);

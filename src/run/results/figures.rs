@@ -126,7 +126,7 @@ pub(crate) struct Judged {
 
 impl Judged {
     /// The figures that follow from the records of some nodes.
-    pub fn of(design: &Design, closings: &[(NodeId, Closing)]) -> Judged {
+    pub(crate) fn of(design: &Design, closings: &[(NodeId, Closing)]) -> Judged {
         let judge = Judge::new(design, closings);
         let records = || closings.iter().map(|(_, closing)| closing);
         let detailed = closings.len() <= MOST_DETAILED;

@@ -94,7 +94,7 @@ impl Division {
     ///
     /// # Errors
     /// If a source cannot be read or does not fit the others, or the division is impossible.
-    pub fn read(experiment: &mut Experiment, nodes: usize) -> Result<Division, ConfigError> {
+    pub(crate) fn read(experiment: &mut Experiment, nodes: usize) -> Result<Division, ConfigError> {
         let mut division = match &experiment.data.sources {
             Some(sources) => {
                 let sources = sources.clone();
@@ -154,7 +154,7 @@ impl Division {
 
 impl Origin {
     /// The rows of all nodes to train on: as they are in their source, or one node's after another.
-    pub fn pooled(&self, shards: &[Arc<Shared>]) -> Dataset {
+    pub(crate) fn pooled(&self, shards: &[Arc<Shared>]) -> Dataset {
         match self {
             Origin::One(all, train) => all.select(train),
             Origin::Each(_) => join(&shards.iter().map(|shard| &**shard.raw()).collect::<Vec<_>>()),

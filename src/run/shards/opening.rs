@@ -12,7 +12,7 @@ use crate::run::results::record::MOST_ROWS;
 
 /// What the nodes of a run exchange before round 0.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sums {
+pub(crate) struct Sums {
     /// The number of features.
     pub(crate) inputs: usize,
     /// Whether the sums of features and of their squares are among them.

@@ -338,7 +338,7 @@ impl Learner for ShardLearner {
 ///
 /// # Panics
 /// If they do not fit the model.
-pub fn evaluate(model: &Model, x: &[f32], data: &Dataset) -> Evaluation {
+pub(crate) fn evaluate(model: &Model, x: &[f32], data: &Dataset) -> Evaluation {
     model.evaluate(x, data).expect("the data was checked against the model before the run")
 }
 

@@ -15,7 +15,7 @@ use gradvine_terminal::{Exit, note_warnings, print_either, show_reading};
 #[command(after_help = "Examples:\n  \
     gradvine evaluate runs/first digits\n  \
     gradvine evaluate model-mean.safetensors rows.csv --target diagnosis --json")]
-pub struct Args {
+pub(crate) struct Args {
     /// A model file written by a run, or a run directory: its mean model
     model: PathBuf,
     /// `digits`, `breast-cancer`, a data file (CSV, NPY, NPZ, IDX, each also .gz, Parquet or
@@ -44,7 +44,7 @@ enum Rows {
 
 /// How to read the data file.
 #[derive(clap::Args, Debug)]
-pub struct Reading {
+pub(crate) struct Reading {
     /// The target column, by name or position [default: the one of the training, if it has a
     /// name; else the last]
     #[arg(long, allow_hyphen_values = true)]
@@ -55,7 +55,7 @@ pub struct Reading {
 }
 
 /// Reads a model and the rows to score, not yet scaled. `more` are further options.
-pub fn open(
+pub(crate) fn open(
     model: &Path,
     source: &str,
     reading: &Reading,
@@ -85,7 +85,7 @@ const NAMES: [(&str, &str); 10] = [
 ];
 
 /// Prints how good the model is on rows.
-pub fn run(args: Args) -> Result<(), Exit> {
+pub(crate) fn run(args: Args) -> Result<(), Exit> {
     let (saved, data) = open(&args.model, &args.data, &args.reading, Options::default())?;
     let wanted = match args.rows {
         None => Wanted::Usual,

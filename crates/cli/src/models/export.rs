@@ -13,7 +13,7 @@ use gradvine_terminal::{Exit, print};
     The graph takes features as they are in the data: the constants of their standardisation are \
                         in it. Its outputs are label and probabilities, or values of a \
                         regression.")]
-pub struct Args {
+pub(crate) struct Args {
     /// A model file written by a run, or a run directory: its mean model
     model: PathBuf,
     /// The format of the file
@@ -32,7 +32,7 @@ enum Format {
 }
 
 /// Writes a model in a format of other programs.
-pub fn run(args: &Args) -> Result<(), Exit> {
+pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     let Format::Onnx = args.format;
     let (out, signature) = gradvine_onnx::convert(&model_file(&args.model)?, args.out.as_deref())?;
     Ok(print(&format!("{}: {signature}\n", out.display()))?)

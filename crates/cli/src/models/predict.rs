@@ -19,7 +19,7 @@ use super::evaluate::{Reading, open};
     of each class as p(CLASS) (or the predicted numbers, by name or as y0, y1, ...).\n\
     JSON lines: one object a row: \"row\" or \"id\", \"prediction\" and \"probabilities\" by class \
     (or \"values\" by name).")]
-pub struct Args {
+pub(crate) struct Args {
     /// A model file written by a run, or a run directory: its mean model
     model: PathBuf,
     /// `digits`, `breast-cancer`, or a data file with the columns that the model was trained on; it
@@ -61,7 +61,7 @@ impl From<Format> for PredictionFormat {
 }
 
 /// Writes one line per row: the prediction, then the probability of each class (or the values).
-pub fn run(args: Args) -> Result<(), Exit> {
+pub(crate) fn run(args: Args) -> Result<(), Exit> {
     let format = PredictionFormat::from(args.format);
     format.check().map_err(|error| error.with_place("--format"))?;
     let more = Options { bare: true, identifier: args.id.clone(), ..Options::default() };

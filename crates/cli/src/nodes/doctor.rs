@@ -22,7 +22,7 @@ Examples:
   gradvine doctor london.toml --measure measured.toml  then: gradvine plan --topology measured.toml
 
 Exit codes: 0 nothing prevents a run; 2 something does.")]
-pub struct Args {
+pub(crate) struct Args {
     /// The node's file
     node: PathBuf,
     /// Write the topology with the measured latencies and rates of this node's links; figures that
@@ -48,7 +48,7 @@ fn seconds(range: RangeInclusive<u64>) -> RangedU64ValueParser<u16> {
 }
 
 /// Examines a node and prints what was found.
-pub fn run(args: &Args) -> Result<(), Exit> {
+pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     let options = Options {
         wait: Duration::from_secs(args.wait.into()),
         send: Duration::from_secs(args.send.into()),

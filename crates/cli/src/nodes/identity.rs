@@ -13,7 +13,7 @@ use serde_json::json;
                   PeerId, for the topology file\n  gradvine identity show london.key     prints \
                   the PeerId again"
 )]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
 }
@@ -39,7 +39,7 @@ enum Command {
 }
 
 /// Creates or reads a key.
-pub fn run(args: Args) -> Result<(), Exit> {
+pub(crate) fn run(args: Args) -> Result<(), Exit> {
     let (key, file, json) = match args.command {
         Command::New { file, json } => (identity::create(&file)?, file, json),
         Command::Show { file, json } => (identity::load(&file)?, file, json),

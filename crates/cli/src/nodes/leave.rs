@@ -14,7 +14,7 @@ Examples:
 The others go on without the node at once: their links share its weights. This needs
 absence.policy = \"continue\" and enough nodes for a quorum. The node's process ends with
 exit code 0; start it again with `gradvine node` to come back.")]
-pub struct Args {
+pub(crate) struct Args {
     /// The node's file
     node: PathBuf,
     /// The run directory of the node, if it is not the file's
@@ -26,7 +26,7 @@ pub struct Args {
 }
 
 /// Asks a node to leave its run.
-pub fn run(args: &Args) -> Result<(), Exit> {
+pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     let within = Duration::from_secs(args.within);
     let folder = run::leave(&args.node, args.out.as_deref(), within)?;
     Ok(print(&format!(

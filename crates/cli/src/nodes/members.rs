@@ -15,7 +15,7 @@ Examples:
 
 A run whose absence.policy is \"continue\" goes on without nodes that stay away. This shows the
 members that the node has agreed on last and, once the run is over, all changes.")]
-pub struct Args {
+pub(crate) struct Args {
     /// A run directory
     run: PathBuf,
     /// Print one JSON object
@@ -24,7 +24,7 @@ pub struct Args {
 }
 
 /// Prints the members of a run.
-pub fn run(args: &Args) -> Result<(), Exit> {
+pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     let members = Members::load(&args.run)?;
     Ok(print_either(args.json, || members_json(&members), || members_text(&members))?)
 }

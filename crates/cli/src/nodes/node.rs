@@ -37,7 +37,7 @@ checkpoint, the others go back to theirs of the same round, and the result is th
 Nodes may be started in any order, and restarted, until all are linked; each waits run.connect_s
 seconds for the others and names the missing ones. `gradvine train --processes` writes such files
 for all nodes of a run, as an example of a deployment.")]
-pub struct Args {
+pub(crate) struct Args {
     /// The node's file
     node: PathBuf,
     /// The run directory to create, or to go on with, instead of the file's
@@ -61,7 +61,7 @@ pub struct Args {
 }
 
 /// Runs one node of a network of machines.
-pub fn run(args: Args) -> Result<(), Exit> {
+pub(crate) fn run(args: Args) -> Result<(), Exit> {
     if args.no_space_check {
         memory::trust();
     }

@@ -24,7 +24,7 @@ Examples:
   gradvine relay relay.toml
 
 `gradvine files relay` explains every key. It runs until it is interrupted.")]
-pub struct Args {
+pub(crate) struct Args {
     /// The relay's file
     relay: PathBuf,
     /// Print the addresses only, no events
@@ -33,7 +33,7 @@ pub struct Args {
 }
 
 /// Runs a relay until it is interrupted.
-pub fn run(args: &Args) -> Result<(), Exit> {
+pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     let file = RelayFile::load(&args.relay)?;
     let relay = Relay::start(&file).map_err(|error| error.within(args.relay.display()))?;
     let interrupt = Interrupt::install()?;

@@ -36,7 +36,7 @@ a semicolon joins keys that change together:
 
 Runs are those of `gradvine simulate`, several at a time; their number does not change the results.
 With --out a folder gets compare.json, compare.csv and pictures.")]
-pub struct Args {
+pub(crate) struct Args {
     /// The experiment file; without one, the default experiment on the embedded digits
     experiment: Option<PathBuf>,
     /// Rules, with constants after colons [default: the experiment's]
@@ -82,7 +82,7 @@ fn seeds(text: &str) -> Result<u64, String> {
 }
 
 /// Runs all combinations and prints them.
-pub fn run(args: &Args) -> Result<(), Exit> {
+pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     let comparison = Comparison {
         experiment: args.experiment.clone(),
         rules: args.rules.clone(),

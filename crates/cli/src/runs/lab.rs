@@ -4,13 +4,13 @@ mod args;
 #[cfg(target_os = "linux")]
 mod real;
 
-pub use args::Args;
+pub(crate) use args::Args;
 
 use gradvine_terminal::Exit;
 
 /// Runs real nodes on links with the given properties.
 #[cfg(target_os = "linux")]
-pub fn run(args: Args) -> Result<(), Exit> {
+pub(crate) fn run(args: Args) -> Result<(), Exit> {
     real::run(args)
 }
 

@@ -10,7 +10,7 @@ use super::run_args::RunArgs;
 
 /// Prints a summary as JSON, as a table, or not at all, depending on the arguments. `tree_bytes`:
 /// those that formed the mean, or 0. A run that fell short ends the command with an error.
-pub fn show(
+pub(super) fn show(
     args: &RunArgs,
     whole: &Whole,
     folder: &Path,

@@ -24,7 +24,7 @@ by the way of least latency over known links. Candidates are ordered by the time
 gradients as the experiment asks for), as many times longer as a round of their W, times the rule's
 gamma where it has one, falls short of agreement between all nodes; how many rounds a target takes
 is the data's to say: see compare.")]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     select: Selection,
     /// Topologies to look at, on the same nodes [default: the families that fit]
@@ -58,7 +58,7 @@ pub struct Args {
 }
 
 /// Predicts, and shows it.
-pub fn run(args: &Args) -> Result<(), Exit> {
+pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     let whole = args.select.whole(args.quiet, |_| ())?;
     if !args.no_data {
         let needs = Needs::plan(&whole);

@@ -15,7 +15,7 @@ use gradvine_terminal::{Exit, note_warnings, show_reading, warnings};
 
 /// Selects an experiment: a file and settings.
 #[derive(clap::Args, Clone, Debug)]
-pub struct Selection {
+pub(crate) struct Selection {
     /// The experiment file; without one, the default experiment on the embedded digits
     pub experiment: Option<PathBuf>,
     /// Set a value of the experiment, such as rule.kind=dcd or optimizer.step=0.05; may be repeated
@@ -40,7 +40,7 @@ pub struct Selection {
 
 /// Selects the run and its output.
 #[derive(clap::Args, Clone, Debug)]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     /// The experiment.
     #[command(flatten)]
     pub select: Selection,
@@ -63,14 +63,14 @@ pub struct RunArgs {
 
 impl Selection {
     /// As the library's selection.
-    pub fn selection(&self) -> experiment::Selection {
+    pub(crate) fn selection(&self) -> experiment::Selection {
         let Selection { experiment, sets, topology, rounds, seed, init, .. } = self.clone();
         experiment::Selection { experiment, sets, topology, rounds, seed, init }
     }
 
     /// Reads the experiment, applies all settings, then `change`, loads its data and checks
     /// everything. `quiet`: prints no warnings.
-    pub fn whole(
+    pub(crate) fn whole(
         &self,
         quiet: bool,
         change: impl FnOnce(&mut Experiment),
@@ -95,7 +95,7 @@ impl Selection {
 
     /// The command line that repeats this experiment, without its output options; `set`, if given,
     /// replaces the settings of its key.
-    pub fn again(&self, command: &str, set: Option<&str>) -> String {
+    pub(crate) fn again(&self, command: &str, set: Option<&str>) -> String {
         let start = ["gradvine", command].map(String::from);
         command_line(start.into_iter().chain(self.selection().words(set)))
     }
@@ -103,11 +103,11 @@ impl Selection {
 
 impl RunArgs {
     /// The arguments that say what to run.
-    pub const SELECTING: [&'static str; 7] =
+    pub(crate) const SELECTING: [&'static str; 7] =
         ["experiment", "sets", "topology", "rounds", "seed", "init", "out"];
 
     /// Goes on with the run in this folder.
-    pub fn go_on(&mut self, folder: PathBuf) -> Result<(), ConfigError> {
+    pub(crate) fn go_on(&mut self, folder: PathBuf) -> Result<(), ConfigError> {
         processes::check_goes_on(&folder).map_err(|error| error.with_place("--resume"))?;
         self.select.experiment = Some(folder.join("experiment.toml"));
         (self.out, self.resumes) = (Some(folder), true);
@@ -115,12 +115,12 @@ impl RunArgs {
     }
 
     /// Reads the experiment with all settings applied, loads its data and checks everything.
-    pub fn whole(&self) -> Result<Arc<Whole>, Exit> {
+    pub(crate) fn whole(&self) -> Result<Arc<Whole>, Exit> {
         self.select.whole(self.quiet, |_| ())
     }
 
     /// Creates the run directory and writes the files that are known before the run.
-    pub fn directory(&self, whole: &Whole) -> Result<RunDirectory, Exit> {
+    pub(crate) fn directory(&self, whole: &Whole) -> Result<RunDirectory, Exit> {
         let design = &whole.design;
         let path = RunDirectory::place(design, self.out.as_deref())?;
         if self.resumes {
@@ -136,23 +136,23 @@ impl RunArgs {
     }
 
     /// Whether to print progress and tables.
-    pub fn speaks(&self) -> bool {
+    pub(crate) fn speaks(&self) -> bool {
         !self.quiet && !self.json
     }
 }
 
 /// Parses a whole number between two.
-pub fn between(text: &str, least: u64, most: u64) -> Result<u64, String> {
+pub(crate) fn between(text: &str, least: u64, most: u64) -> Result<u64, String> {
     let number = text.parse().ok().filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| format!("expected a whole number from {least} to {most}"))
 }
 
 /// Parses a whole number from 0, up to TOML's maximum.
-pub fn from_0(text: &str) -> Result<u64, String> {
+pub(crate) fn from_0(text: &str) -> Result<u64, String> {
     between(text, 0, i64::MAX as u64)
 }
 
 /// Parses a whole number from 1, up to TOML's maximum.
-pub fn from_1(text: &str) -> Result<u64, String> {
+pub(crate) fn from_1(text: &str) -> Result<u64, String> {
     between(text, 1, i64::MAX as u64)
 }

@@ -25,7 +25,7 @@ The same experiment with the same seed ends with the same digest as `gradvine tr
 bandwidths come from the topology file's links, the rest from [network]: preset (ideal, data-center,
 ethernet, 4g, 5g, shanghai-boston), latency_ms, bandwidth_mbps, jitter_ms, loss, variation, uplink,
 compute. Times in metrics.jsonl and summary.json are virtual; one seed gives one trace.")]
-pub struct Args {
+pub(crate) struct Args {
     /// Repeat a run whose members changed: the summary of that run. Unless an experiment or
     /// settings are given, the experiment is the one beside it.
     #[arg(long, value_name = "SUMMARY")]
@@ -35,7 +35,7 @@ pub struct Args {
 }
 
 /// Runs an experiment on a virtual network.
-pub fn run(mut args: Args) -> Result<(), Exit> {
+pub(crate) fn run(mut args: Args) -> Result<(), Exit> {
     if let Some(path) = &args.history {
         args.run.select.experiment = experiment_of(&args.run.select.selection(), path)?;
         return run_again(&args.run, path);

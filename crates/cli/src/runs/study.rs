@@ -28,7 +28,7 @@ t), rows are compared seed by seed, and an expectation agrees if the whole inter
 whose files are missing is skipped, and its page stays unchanged.
 
 Exit codes: 0 all expectations agree; 1 some do not; 2 a file is wrong; 130 interrupted.")]
-pub struct Args {
+pub(crate) struct Args {
     /// Study files, or folders of them
     #[arg(required = true)]
     studies: Vec<PathBuf>,
@@ -61,7 +61,7 @@ pub struct Args {
 }
 
 /// Runs studies, writes their pages, and prints which expectations agree.
-pub fn run(args: &Args) -> Result<(), Exit> {
+pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     let campaign = Campaign {
         studies: args.studies.clone(),
         only: args.only.clone(),

@@ -26,7 +26,7 @@ Examples:
 
 The run directory holds experiment.toml (every default filled in), metrics.jsonl, \
                         model-*.safetensors, summary.json and MODEL.md.")]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     run: RunArgs,
     /// Start one operating-system process per node, from files as in a deployment
@@ -38,7 +38,7 @@ pub struct Args {
 }
 
 /// Runs every node on this machine.
-pub fn run(mut args: Args) -> Result<(), Exit> {
+pub(crate) fn run(mut args: Args) -> Result<(), Exit> {
     if let Some(folder) = args.resume.take() {
         args.run.go_on(folder)?;
     }
@@ -75,7 +75,7 @@ fn with_processes(args: &RunArgs) -> Result<(), Exit> {
 }
 
 /// Shows the progress of nodes that are processes of their own.
-pub fn follow<T>(
+pub(crate) fn follow<T>(
     rounds: u64,
     speaks: bool,
     interrupt: &Interrupt,
@@ -91,7 +91,7 @@ pub fn follow<T>(
 
 /// Runs an experiment with all nodes in this process: creates the directory, shows progress, saves
 /// models and prints the table.
-pub fn watched(
+pub(crate) fn watched(
     args: &RunArgs,
     command: &str,
     drive: impl FnOnce(&Whole, &mut dyn Observer, &Path) -> Result<Driven, RunError>,

@@ -47,14 +47,14 @@ pub struct Figures {
 
 /// Minimum, mean and maximum.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Span {
+pub(super) struct Span {
     pub min: f64,
     pub mean: f64,
     pub max: f64,
 }
 
 impl Span {
-    pub fn of(values: impl ExactSizeIterator<Item = f64>) -> Option<Span> {
+    pub(super) fn of(values: impl ExactSizeIterator<Item = f64>) -> Option<Span> {
         let count = values.len();
         let (min, sum, max) = values
             .fold((f64::INFINITY, 0.0, f64::NEG_INFINITY), |(low, sum, high), x| {
@@ -63,7 +63,7 @@ impl Span {
         (count > 0).then(|| Span { min, mean: sum / count as f64, max })
     }
 
-    pub fn flat(self) -> bool {
+    pub(super) fn flat(self) -> bool {
         self.max - self.min < 1e-12
     }
 }
@@ -198,7 +198,7 @@ impl fmt::Display for Figures {
 }
 
 /// Figures, one per line, with their meanings.
-pub fn write(f: &mut fmt::Formatter<'_>, rows: &[(&str, String, &str)]) -> fmt::Result {
+pub(super) fn write(f: &mut fmt::Formatter<'_>, rows: &[(&str, String, &str)]) -> fmt::Result {
     for (key, value, meaning) in rows {
         if meaning.is_empty() {
             writeln!(f, "  {key:<12} {value}")?;
@@ -210,7 +210,7 @@ pub fn write(f: &mut fmt::Formatter<'_>, rows: &[(&str, String, &str)]) -> fmt::
 }
 
 /// Six decimals; for values very near to 0 or 1, as many as needed.
-pub fn number(x: f64) -> String {
+pub(super) fn number(x: f64) -> String {
     let (size, short) = (x.abs(), 1.0 - x.abs());
     if size < 1e-13 {
         "0".into()

@@ -32,22 +32,22 @@ const FEATHER_1: &[u8] = b"FEA1";
 
 /// What a file or a stream consists of.
 pub(super) struct Messages {
-    pub schema: SchemaRef,
+    pub(super) schema: SchemaRef,
     /// The dictionary of each column that has one.
-    pub dictionaries: BTreeMap<usize, i64>,
+    pub(super) dictionaries: BTreeMap<usize, i64>,
     /// Dictionaries and parts of the table, in the order in which they are to be decoded.
-    pub messages: Vec<Message>,
+    pub(super) messages: Vec<Message>,
     /// The rows of all parts.
-    pub rows: u64,
+    pub(super) rows: u64,
     /// The bytes of the dictionaries and of the largest part once they are not compressed, if any
     /// is.
-    pub unpacked: u64,
+    pub(super) unpacked: u64,
 }
 
 /// A dictionary or a part of the table. What it says about lengths holds.
 pub(super) struct Message {
     header: Buffer,
-    pub body: Buffer,
+    pub(super) body: Buffer,
 }
 
 /// What a message has.
@@ -58,7 +58,7 @@ pub(super) enum Content<'a> {
 
 impl Message {
     /// Its content, and the version of the format.
-    pub fn content(&self) -> Result<(Content<'_>, MetadataVersion), String> {
+    pub(super) fn content(&self) -> Result<(Content<'_>, MetadataVersion), String> {
         let header = header(&self.header)?;
         let content = match header.header_type() {
             MessageHeader::DictionaryBatch => {
@@ -75,7 +75,7 @@ impl Messages {
     ///
     /// # Errors
     /// If the bytes are cut short, or a message says what cannot be.
-    pub fn read(bytes: Vec<u8>) -> Result<Messages, String> {
+    pub(super) fn read(bytes: Vec<u8>) -> Result<Messages, String> {
         if bytes.starts_with(FEATHER_1) {
             let problem = "Feather, version 1, is another format: write the table as version 2";
             return Err(problem.into());

@@ -55,12 +55,12 @@ pub(super) struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    pub fn new(array: &'a dyn Array) -> Values<'a> {
+    pub(super) fn new(array: &'a dyn Array) -> Values<'a> {
         Values { array, cells: Cells::default(), text_bytes: 0 }
     }
 
     /// Decodes these rows; returns how many bytes of text are in them.
-    pub fn decode(&mut self, rows: Range<usize>) -> Result<u64, String> {
+    pub(super) fn decode(&mut self, rows: Range<usize>) -> Result<u64, String> {
         self.cells.clear();
         self.text_bytes = 0;
         self.fill(self.array, rows)?;
@@ -68,7 +68,7 @@ impl<'a> Values<'a> {
     }
 
     /// The cell of a row, from the first one that was decoded.
-    pub fn cell(&self, row: usize) -> Cell<'_> {
+    pub(super) fn cell(&self, row: usize) -> Cell<'_> {
         self.cells.cell(row, |at| text(self.array, at))
     }
 

@@ -32,7 +32,7 @@ impl Kind {
     ///
     /// # Errors
     /// The name of its type, if it is none that is read.
-    pub fn of(column: &ColumnDescriptor) -> Result<Kind, String> {
+    pub(super) fn of(column: &ColumnDescriptor) -> Result<Kind, String> {
         use LogicalType as L;
         let (logical, converted) = (column.logical_type_ref(), column.converted_type());
         let kind = match (column.physical_type(), logical) {

@@ -30,12 +30,12 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    pub fn new(bytes: Bytes) -> Pages {
+    pub(super) fn new(bytes: Bytes) -> Pages {
         Pages { bytes, left: AtomicU64::new(0) }
     }
 
     /// Begins a row group: the pages of the last one are no longer in memory.
-    pub fn begin_group(&self) {
+    pub(super) fn begin_group(&self) {
         self.left.store(plausible_size(self.bytes.len() as u64), Ordering::Relaxed);
     }
 }
@@ -118,7 +118,7 @@ pub(super) struct Checked {
 impl Checked {
     /// # Errors
     /// If the column is not within the file, or its compression is not read.
-    pub fn new(
+    pub(super) fn new(
         pages: &Arc<Pages>,
         group: &RowGroupMetaData,
         leaf: usize,

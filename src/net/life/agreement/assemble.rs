@@ -73,7 +73,7 @@ impl Assembler<'_> {
 
     /// Waits until the members are chosen and this node is one of them; `None` if the run is over.
     #[expect(clippy::too_many_lines)]
-    pub fn choose(&mut self) -> Result<Option<Membership>, RunError> {
+    pub(crate) fn choose(&mut self) -> Result<Option<Membership>, RunError> {
         let begun = clock::now();
         let topology = Arc::clone(self.topology);
         let mut assembly =

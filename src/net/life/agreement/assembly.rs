@@ -128,7 +128,7 @@ pub(crate) enum Step {
 impl Assembly {
     /// The state at a node that has adopted this membership; `begun` says whether it has been part
     /// of the run.
-    pub fn new(
+    pub(crate) fn new(
         topology: Arc<Topology>,
         me: NodeId,
         quorums: [usize; 2],
@@ -151,14 +151,14 @@ impl Assembly {
 
     /// The same for a node that may have results, which this number identifies.
     #[must_use]
-    pub fn with_results(mut self, results: Option<u64>) -> Assembly {
+    pub(crate) fn with_results(mut self, results: Option<u64>) -> Assembly {
         self.own.results = results;
         self.views.insert(self.me, self.own.clone());
         self
     }
 
     /// Sets the neighbours with which this node is linked, and those that are late.
-    pub fn observe(&mut self, linked: &BTreeSet<NodeId>, late: &BTreeSet<NodeId>) {
+    pub(crate) fn observe(&mut self, linked: &BTreeSet<NodeId>, late: &BTreeSet<NodeId>) {
         let linked: Vec<NodeId> = linked.iter().copied().collect();
         let late: Vec<NodeId> = late.iter().copied().filter(|n| !linked.contains(n)).collect();
         if (&linked, &late) != (&self.own.linked, &self.own.late) {
@@ -175,7 +175,7 @@ impl Assembly {
 
     /// Takes what a neighbour knows, which must be [valid](News::is_valid). What is far beyond what
     /// this node knows is left out: nothing later could replace it.
-    pub fn receive(&mut self, news: News) {
+    pub(crate) fn receive(&mut self, news: News) {
         let most = (self.adopted.id >> 32) + MOST_CHANGES_MISSED;
         let is_near = |id: u64| id >> 32 <= most;
         for (node, view) in news.views {
@@ -203,19 +203,19 @@ impl Assembly {
     }
 
     /// What this node knows.
-    pub fn news(&self) -> News {
+    pub(crate) fn news(&self) -> News {
         let views = self.views.iter().map(|(node, view)| (*node, view.clone())).collect();
         News { views, proposal: self.proposal.clone() }
     }
 
     /// Whether the run has begun, as far as this node knows.
-    pub fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.views.values().any(|view| view.begun)
     }
 
     /// The least number of members. A node that has lost its files learns from the others whether
     /// the run has begun.
-    pub fn quorum(&self) -> usize {
+    pub(crate) fn quorum(&self) -> usize {
         self.quorums[usize::from(self.has_begun())]
     }
 
@@ -230,7 +230,7 @@ impl Assembly {
     }
 
     /// The nodes that this node can reach.
-    pub fn part(&self) -> BTreeSet<NodeId> {
+    pub(crate) fn part(&self) -> BTreeSet<NodeId> {
         let mut part = BTreeSet::from([self.me]);
         let mut open = vec![self.me];
         while let Some(node) = open.pop() {
@@ -244,7 +244,7 @@ impl Assembly {
     }
 
     /// Decides what to do at this time.
-    pub fn step(&mut self, now: Instant) -> Step {
+    pub(crate) fn step(&mut self, now: Instant) -> Step {
         let part = self.part();
         if self.part.0 != part {
             self.part = (part.clone(), Some(now));
@@ -386,7 +386,7 @@ impl Assembly {
     }
 
     /// Adopts a membership, which is recorded.
-    pub fn adopt(&mut self, membership: Membership) {
+    pub(crate) fn adopt(&mut self, membership: Membership) {
         self.own.adopted = membership.id;
         (self.adopted, self.own.agreed) = (membership, true);
         // The members form other ones.

@@ -48,7 +48,7 @@ impl Confirmation<'_> {
     /// Waits until all nodes have written their results, as far as they can be asked. `stop` is
     /// called again and again and returns whether to wait no longer. Returns why this node must go
     /// on, if it must.
-    pub fn wait(&self, stop: &mut dyn FnMut() -> bool) -> Option<Again> {
+    pub(crate) fn wait(&self, stop: &mut dyn FnMut() -> bool) -> Option<Again> {
         let tree = self.topology.spanning_tree();
         let parent = tree.parent(self.id);
         let mut waits: BTreeSet<NodeId> = tree.children(self.id).iter().copied().collect();

@@ -66,7 +66,7 @@ impl Gathering {
     ///
     /// `saved` are this node's checkpoints, `topology` the links between these members, `rounds`
     /// those of the run.
-    pub fn new(
+    pub(crate) fn new(
         topology: &Topology,
         membership: Membership,
         node: NodeId,
@@ -94,13 +94,13 @@ impl Gathering {
     }
 
     /// Records that a link is up.
-    pub fn up(&mut self, peer: NodeId) {
+    pub(crate) fn up(&mut self, peer: NodeId) {
         self.missing.remove(&peer);
         self.sent.remove(&peer);
     }
 
     /// Records that a link broke: earlier messages of its other end no longer count.
-    pub fn down(&mut self, peer: NodeId) {
+    pub(crate) fn down(&mut self, peer: NodeId) {
         self.missing.insert(peer);
         if let Some(child) = self.children.get_mut(&peer) {
             *child = Child::Unknown;
@@ -115,7 +115,7 @@ impl Gathering {
     ///
     /// # Errors
     /// Why no node of this run can say so.
-    pub fn message(&mut self, from: NodeId, message: StartMessage) -> Result<(), String> {
+    pub(crate) fn message(&mut self, from: NodeId, message: StartMessage) -> Result<(), String> {
         if self.children.contains_key(&from) {
             let state = match message {
                 StartMessage::Ready(saved) => {
@@ -222,12 +222,12 @@ impl Gathering {
     }
 
     /// The number of neighbours without a link.
-    pub fn missing(&self) -> usize {
+    pub(crate) fn missing(&self) -> usize {
         self.missing.len()
     }
 
     /// Where this node begins or goes on, if it does now.
-    pub fn begins(&self) -> Option<&Beginning> {
+    pub(crate) fn begins(&self) -> Option<&Beginning> {
         self.begun.as_ref().filter(|_| self.missing.is_empty())
     }
 
@@ -315,7 +315,7 @@ impl Gathering {
 
     /// Why the run has not begun, as far as this node knows. `own` names the neighbours that are
     /// missing here, if any.
-    pub fn reason(&self, own: Option<&str>) -> String {
+    pub(crate) fn reason(&self, own: Option<&str>) -> String {
         let below = self.children.values().find_map(|child| match child {
             Child::Waiting(text) => Some(text.as_str()),
             Child::Unknown | Child::Ready(_) => None,
@@ -328,7 +328,7 @@ impl Gathering {
     ///
     /// # Errors
     /// Why this node, the root, cannot begin where all others say.
-    pub fn new_messages(
+    pub(crate) fn new_messages(
         &mut self,
         own: Option<&str>,
         again: bool,

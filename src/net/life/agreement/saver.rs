@@ -100,7 +100,7 @@ enum Writer {
 
 impl Saver {
     /// For a node that goes on there, in this membership.
-    pub fn new(
+    pub(crate) fn new(
         checkpoints: Checkpoints,
         status: Arc<Status>,
         topology: &Topology,
@@ -154,7 +154,7 @@ impl Saver {
     }
 
     /// The first request for a snapshot.
-    pub fn first(&self) -> Option<Input> {
+    pub(crate) fn first(&self) -> Option<Input> {
         let after = match self.checkpoints.every {
             Every::Rounds(every) => Round(self.begun.1.saturating_add(every)),
             Every::Time(_) => AT_THE_END,
@@ -164,7 +164,7 @@ impl Saver {
     }
 
     /// A node that is no member has come back. Returns whether that is news.
-    pub fn visit(&mut self, peer: NodeId) -> bool {
+    pub(crate) fn visit(&mut self, peer: NodeId) -> bool {
         let (_, visitors) = self.visited.get_or_insert((self.common, Vec::new()));
         let is_new = !visitors.contains(&peer);
         if is_new {
@@ -175,18 +175,18 @@ impl Saver {
 
     /// The nodes that are back and can take part now: all members have had a checkpoint since the
     /// first of them came.
-    pub fn due(&mut self) -> Option<Vec<NodeId>> {
+    pub(crate) fn due(&mut self) -> Option<Vec<NodeId>> {
         let (_, visitors) = self.visited.take_if(|(common, _)| self.common > *common)?;
         Some(visitors)
     }
 
     /// The nodes that are back.
-    pub fn visitors(&self) -> Vec<NodeId> {
+    pub(crate) fn visitors(&self) -> Vec<NodeId> {
         self.visited.as_ref().map_or(Vec::new(), |(_, visitors)| visitors.clone())
     }
 
     /// Takes what is new, in this round of the node. May return a request for a snapshot.
-    pub fn look(&mut self, round: Round) -> Option<Input> {
+    pub(crate) fn look(&mut self, round: Round) -> Option<Input> {
         if clock::since(self.looked) < LOOK {
             return None;
         }
@@ -281,7 +281,7 @@ impl Saver {
     }
 
     /// Queues a checkpoint. With a fixed number of rounds it waits while another one is written.
-    pub fn save(&mut self, checkpoint: Checkpoint) -> Option<Input> {
+    pub(crate) fn save(&mut self, checkpoint: Checkpoint) -> Option<Input> {
         let rounds = checkpoint.snapshot.rounds.0;
         let (membership, history) = (self.membership, self.history.clone());
         let first = self.anew && self.common == self.begun.1;
@@ -312,7 +312,7 @@ impl Saver {
     }
 
     /// Waits until all checkpoints are written.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         if let Writer::Beside { queue, thread } =
             std::mem::replace(&mut self.writer, Writer::Finished)
         {
@@ -323,7 +323,7 @@ impl Saver {
 
     /// Removes all checkpoints: the run is over. `stays` says whether the folder remains, so that
     /// a node that is started again knows that the run was its own.
-    pub fn clear(mut self, stays: bool) {
+    pub(crate) fn clear(mut self, stays: bool) {
         self.finish();
         match stays {
             true => self.checkpoints.retain(|_| false),

@@ -77,7 +77,7 @@ impl Starter<'_> {
     /// Runs until all nodes are linked. Frames of neighbours that have begun are held meanwhile; a
     /// link that breaks may come up again.
     #[expect(clippy::too_many_lines)]
-    pub fn gather(&mut self) -> Result<Begun, RunError> {
+    pub(crate) fn gather(&mut self) -> Result<Begun, RunError> {
         let started = clock::now();
         let neighbours = self.topology.neighbours(self.id).len();
         let (membership, saved) = (self.membership.clone(), self.saved.clone());

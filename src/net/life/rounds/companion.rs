@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// A learner that outlives the attempts of its node at a run.
-pub type Owned = Arc<Mutex<Box<dyn Learner>>>;
+pub(crate) type Owned = Arc<Mutex<Box<dyn Learner>>>;
 
 /// The learner, the nanoseconds that it has computed, and the model lent to it.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ pub(crate) struct SharedLearner {
 
 impl SharedLearner {
     /// Runs the learner while the neighbours know that this node is at work.
-    pub fn work<T>(&self, what: impl FnOnce(&mut dyn Learner) -> T) -> T {
+    pub(crate) fn work<T>(&self, what: impl FnOnce(&mut dyn Learner) -> T) -> T {
         self.status.set_working(true);
         let result = what(&mut **lock(&self.learner));
         self.status.set_working(false);
@@ -51,7 +51,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    pub fn compute(self, learner: &SharedLearner, hand: &mut dyn FnMut(Input)) {
+    pub(crate) fn compute(self, learner: &SharedLearner, hand: &mut dyn FnMut(Input)) {
         let Job { round, x, update, parts } = self;
         let (begun, mut counted) = (clock::now(), 0);
         let x = Arc::new(x);

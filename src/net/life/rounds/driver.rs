@@ -77,7 +77,7 @@ impl Driver<'_> {
     }
 
     /// Runs from the start to the last record.
-    pub fn drive(&mut self, early: Vec<Event>) -> Result<(), RunError> {
+    pub(crate) fn drive(&mut self, early: Vec<Event>) -> Result<(), RunError> {
         self.state.started = clock::now();
         self.observer.begins(&self.state.learner.lent);
         if let Some(first) = self.saver.as_ref().and_then(Saver::first) {
@@ -172,7 +172,7 @@ impl Driver<'_> {
 
     /// Saves this node's model when a run ends early. It does not wait for a gradient, except while
     /// the lent model is being returned.
-    pub fn salvage(&mut self) {
+    pub(crate) fn salvage(&mut self) {
         let model = |input: Input| match input {
             Input::Computed { x, .. }
             | Input::ComputeFailed { x, .. }

@@ -50,7 +50,7 @@ pub(crate) struct NodeState {
 
 impl NodeState {
     /// A node that begins, or goes on from a checkpoint.
-    pub fn new(
+    pub(crate) fn new(
         config: NodeConfig,
         (at, restored): (&Beginning, Option<Checkpoint>),
         learner: Owned,
@@ -103,7 +103,7 @@ impl NodeState {
         }
     }
 
-    pub fn elapsed(&self) -> Elapsed {
+    pub(crate) fn elapsed(&self) -> Elapsed {
         let time = self.before + clock::since(self.started);
         Elapsed {
             time: Time(time.as_nanos() as u64),
@@ -115,7 +115,7 @@ impl NodeState {
     ///
     /// # Errors
     /// If the system refuses the thread.
-    pub fn compute(&mut self, job: Job, overlaps: bool) -> Result<(), RunError> {
+    pub(crate) fn compute(&mut self, job: Job, overlaps: bool) -> Result<(), RunError> {
         if (!overlaps && !self.learner.waits) || clock::is_virtual() {
             job.compute(&self.learner, &mut |input| self.inputs.push_back(input));
             return Ok(());
@@ -131,12 +131,12 @@ impl NodeState {
     }
 
     /// Whether another thread computes a gradient.
-    pub fn is_computing(&self) -> bool {
+    pub(crate) fn is_computing(&self) -> bool {
         self.companion.is_some()
             && matches!(self.learner.learner.try_lock(), Err(TryLockError::WouldBlock))
     }
 
-    pub fn end(self) -> Ended {
+    pub(crate) fn end(self) -> Ended {
         let records = self.records.unwrap_or_default();
         Ended {
             model: Arc::unwrap_or_clone(self.model),

@@ -47,17 +47,17 @@ pub(crate) struct Paces {
 
 impl Paces {
     /// Those of a run that begins now.
-    pub fn new() -> Paces {
+    pub(crate) fn new() -> Paces {
         Paces { all: LiteMap::new(), begun: clock::now() }
     }
 
     /// The run begins now: all nodes number what they say from here on.
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.begun = clock::now();
     }
 
     /// This node's own is this now. Returns whether that is new.
-    pub fn set(&mut self, me: NodeId, waits_for: Vec<NodeId>, waiting: Option<u8>) -> bool {
+    pub(crate) fn set(&mut self, me: NodeId, waits_for: Vec<NodeId>, waiting: Option<u8>) -> bool {
         let own = self.all.entry(me).or_default();
         let is_new = (&own.waits_for, own.waiting) != (&waits_for, waiting);
         if is_new {
@@ -68,7 +68,7 @@ impl Paces {
     }
 
     /// Takes those that a neighbour passes on, in a run of so many nodes.
-    pub fn add(&mut self, me: NodeId, paces: Vec<(NodeId, Pace)>, nodes: usize) {
+    pub(crate) fn add(&mut self, me: NodeId, paces: Vec<(NodeId, Pace)>, nodes: usize) {
         let exists = |node: &NodeId| node.index() < nodes;
         for (node, pace) in paces {
             let is_valid = exists(&node) && pace.waits_for.iter().all(exists);
@@ -81,7 +81,7 @@ impl Paces {
     }
 
     /// Those that are newer than what was sent.
-    pub fn news(&self, sent: &mut LiteMap<NodeId, u64>) -> Vec<(NodeId, Pace)> {
+    pub(crate) fn news(&self, sent: &mut LiteMap<NodeId, u64>) -> Vec<(NodeId, Pace)> {
         let is_new = |(node, pace): &(&NodeId, &Pace)| sent.get(node) < Some(&pace.number);
         let news: Vec<(NodeId, Pace)> =
             self.all.iter().filter(is_new).map(|(node, pace)| (*node, pace.clone())).collect();
@@ -91,7 +91,7 @@ impl Paces {
 
     /// From one of these nodes, for which this one waits, to the node for which they all wait in
     /// the end: each waits for the next one.
-    pub fn chain(&self, me: NodeId, first: &[NodeId]) -> Vec<NodeId> {
+    pub(crate) fn chain(&self, me: NodeId, first: &[NodeId]) -> Vec<NodeId> {
         let mut longest = Vec::new();
         for &start in first {
             let (mut chain, mut seen) = (vec![start], BTreeSet::from([me, start]));
@@ -136,19 +136,19 @@ pub(crate) struct Meter {
 
 impl Meter {
     /// Begins now.
-    pub fn new() -> Meter {
+    pub(crate) fn new() -> Meter {
         let (since, told) = (clock::now(), clock::now());
         let named = BTreeSet::new();
         Meter { since, waited: Duration::ZERO, share: None, told, slow: None, named }
     }
 
     /// The node has waited for so long.
-    pub fn add(&mut self, waited: Duration) {
+    pub(crate) fn add(&mut self, waited: Duration) {
         self.waited += waited;
     }
 
     /// Whether it is time to say something.
-    pub fn is_due(&mut self) -> bool {
+    pub(crate) fn is_due(&mut self) -> bool {
         let due = clock::since(self.told) >= TOLD;
         if due {
             self.told = clock::now();
@@ -157,13 +157,13 @@ impl Meter {
     }
 
     /// The share of the last window in which the node waited, in percent, to the next ten.
-    pub fn share(&self) -> Option<u8> {
+    pub(crate) fn share(&self) -> Option<u8> {
         self.share
     }
 
     /// Whether a window is over. Then a node may turn out to hold the run up, with the median of
     /// the shares of waiting of the others; each node is named once.
-    pub fn turn(&mut self, paces: &Paces) -> Option<(NodeId, u8)> {
+    pub(crate) fn turn(&mut self, paces: &Paces) -> Option<(NodeId, u8)> {
         let length = clock::since(self.since);
         if length < WINDOW {
             return None;

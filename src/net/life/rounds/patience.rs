@@ -54,12 +54,12 @@ pub(crate) enum Verdict {
 
 impl Patience {
     /// Begins now, when so many bytes have moved.
-    pub fn new(now: Instant, bytes: u64) -> Patience {
+    pub(crate) fn new(now: Instant, bytes: u64) -> Patience {
         Patience { progress: now, carried: now, broke: None, line: now + WARNING_INTERVAL, bytes }
     }
 
     /// An event of the rounds came.
-    pub fn moved(&mut self, now: Instant) {
+    pub(crate) fn moved(&mut self, now: Instant) {
         (self.progress, self.line) = (now, now + WARNING_INTERVAL);
         self.carries(now);
     }
@@ -69,17 +69,17 @@ impl Patience {
     }
 
     /// Since when there is no progress.
-    pub fn since(&self) -> Instant {
+    pub(crate) fn since(&self) -> Instant {
         self.progress
     }
 
     /// Whether it is time for a look.
-    pub fn is_due(&self, now: Instant) -> bool {
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
         now >= self.line
     }
 
     /// Looks at what has happened since the last look.
-    pub fn look(&mut self, seen: &Seen, limits: &Limits) -> Verdict {
+    pub(crate) fn look(&mut self, seen: &Seen, limits: &Limits) -> Verdict {
         let now = seen.now;
         self.line = now + WARNING_INTERVAL;
         if seen.bytes != self.bytes {

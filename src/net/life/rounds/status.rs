@@ -91,7 +91,7 @@ pub(crate) struct Saves {
 
 impl Saves {
     /// Messages for what is newer than `sent`, which is brought up to date.
-    pub fn news(&self, sent: &mut Saves) -> Vec<Message> {
+    pub(crate) fn news(&self, sent: &mut Saves) -> Vec<Message> {
         let is_new = |(node, rounds): &(&u32, &u64)| sent.newest.get(node) != Some(rounds);
         let saved: Vec<(u32, u64)> =
             self.newest.iter().filter(is_new).map(|(node, rounds)| (*node, *rounds)).collect();

@@ -28,7 +28,7 @@ and carries their packets over links with the latencies and rates of the topolog
 simulated and the measured times. Linux only; needs root, /dev/net/tun and `ip` (iproute2).
 docs/laboratory.md explains the figures."
 )]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     pub(super) run: RunArgs,
     /// Transport between nodes [default: the experiment's run.transport]

@@ -10,7 +10,7 @@ use super::args::{Args, ROUNDS};
 use crate::runs::{run_args::RunArgs, train::follow};
 
 /// Predicts, simulates and measures.
-pub fn run(mut args: Args) -> Result<(), Exit> {
+pub(super) fn run(mut args: Args) -> Result<(), Exit> {
     lab::check().map_err(EndError::from)?;
     let setup = Setup::parse(args.congestion.as_deref(), &args.sysctl)?;
     prepare(&mut args);

@@ -62,7 +62,7 @@ enum Act {
 
 /// Checks what a node has just recorded: an id has one membership, of a quorum, and is recorded by
 /// its members only; and no two memberships can go on.
-pub fn check_adopted(
+pub(crate) fn check_adopted(
     topology: &Topology,
     node: usize,
     disks: &[Membership],
