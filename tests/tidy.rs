@@ -48,7 +48,7 @@ const LAYERS: &[(&str, May)] = &[
     ("replay", May::Above),
     ("prelude", May::Above),
     ("tables", May::Only("config data memory")),
-    ("evaluate", May::Only("config data learn run")),
+    ("evaluate", May::Only("printable config data learn run")),
     ("terminal", May::Above),
     ("processes", May::Above),
     ("lab", May::Above),

@@ -35,8 +35,8 @@ fn remark_foreign(survey: &Survey, source: &str) -> Option<String> {
     ))
 }
 
-/// What the cells of each column seem to hold, and a remark on what is suspicious about it. A column
-/// that counts the rows is ignored, unless nothing beside it can be a feature.
+/// What the cells of each column seem to hold, and a remark on what is suspicious about it. A
+/// column that counts the rows is ignored, unless nothing beside it can be a feature.
 pub fn guesses(survey: &Survey) -> Vec<(ColumnKind, Option<String>)> {
     let all = survey.columns.iter().map(|column| guess(column, survey.rows));
     let mut all: Vec<(ColumnKind, Option<String>)> = all.collect();
