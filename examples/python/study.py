@@ -312,8 +312,19 @@ def write_page(task: Task, runs: Runs, name: str) -> str:
     return "\n".join(lines)
 
 
-def draw(task: Task, runs: Runs, path: Path) -> None:
-    """Score by rounds, by bytes and by time: the mean over the seeds, and their range."""
+def draw(
+    score: str,
+    curves: dict[str, list[list[Point]]],
+    path: Path,
+    *,
+    alone: str,
+    columns: int = 4,
+    log: tuple[str, ...] = ("rounds", "sent", "time_s"),
+    top: float | None = None,
+    target: float | None = None,
+) -> None:
+    """Score by rounds, by bytes and by time: the mean over the seeds, and their range. Training in
+    one place, such as that of the curve `alone`, has one point."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -323,33 +334,37 @@ def draw(task: Task, runs: Runs, path: Path) -> None:
     figure, axes = pyplot.subplots(1, 3, figsize=(13, 4.6), sharey=True, layout="constrained")
     axes_of = [("rounds", "rounds"), ("sent", "MB sent by a node"), ("time_s", "seconds")]
     for axis, (key, label) in zip(axes, axes_of, strict=True):
-        for number, (way, words) in enumerate(task.ways.items()):
-            of_seeds = [runs[way][seed] for seed in SEEDS]
-            if len(of_seeds[0]) == 1:
-                score = statistics.mean(one[-1].score for one in of_seeds)
-                style = "--" if way == "alone" else ":"
-                axis.axhline(score, linestyle=style, color="black", linewidth=1, label=words)
-                continue
-            moments = list(zip(*of_seeds, strict=True))
-            x = [statistics.mean(getattr(one, key) for one in moment) for moment in moments]
+        for number, (words, runs) in enumerate(curves.items()):
+            moments = list(zip(*runs, strict=True))
             scores = [[one.score for one in moment] for moment in moments]
-            line = axis.plot(
-                x, [statistics.mean(s) for s in scores], label=words, color=f"C{number}"
-            )
+            means = [statistics.mean(s) for s in scores]
+            if len(means) == 1:
+                style = "--" if words == alone else ":"
+                axis.axhline(means[0], linestyle=style, color="black", linewidth=1, label=words)
+                continue
+            x = [statistics.mean(getattr(one, key) for one in moment) for moment in moments]
+            line = axis.plot(x, means, label=words, color=f"C{number}")
             low, high = [min(s) for s in scores], [max(s) for s in scores]
             axis.fill_between(x, low, high, alpha=0.15, color=line[0].get_color(), linewidth=0)
+        if target is not None:
+            axis.axhline(target, color="0.7", linewidth=0.8)
+        axis.set_xscale("log" if key in log else "linear")
         axis.set_xlabel(label)
         axis.grid(alpha=0.3)
-    axes[1].set_xscale("log")
-    axes[0].set_ylabel(task.score)
-    # A rule that begins far above would flatten the others.
-    highest = max(one.score for way in runs.values() for moments in way.values() for one in moments)
-    alone = statistics.mean(ends(runs["alone"], "score"))
-    axes[0].set_ylim(top=min(1.4 * alone, 1.05 * highest))
+    axes[0].set_ylabel(score)
+    axes[0].set_ylim(top=top)
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Date": None})
+
+
+def draw_task(task: Task, runs: Runs, path: Path) -> None:
+    curves = {words: [runs[way][seed] for seed in SEEDS] for way, words in task.ways.items()}
+    # A rule that begins far above would flatten the others.
+    highest = max(one.score for of in curves.values() for moments in of for one in moments)
+    top = min(1.4 * statistics.mean(ends(runs["alone"], "score")), 1.05 * highest)
+    draw(task.score, curves, path, alone=task.ways["alone"], columns=5, log=("sent",), top=top)
 
 
 def main() -> None:
@@ -366,7 +381,7 @@ def main() -> None:
     results = arguments.out / "results"
     results.mkdir(parents=True, exist_ok=True)
     runs = run_all(task, results / f"{name}.jsonl")
-    draw(task, runs, arguments.out / "img" / "results" / f"{name}.svg")
+    draw_task(task, runs, arguments.out / "img" / "results" / f"{name}.svg")
     (results / f"{name}.md").write_text(write_page(task, runs, name))
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from study import Point, spread
+from study import Point, draw, spread
 from text import ALL_PAIRS
 
 import gradvine
@@ -452,50 +452,14 @@ def write_page(task: Task, chosen: dict[str, Setting], best: Best, trials: list[
     return "\n".join(lines)
 
 
-def draw(task: Task, best: Best, path: Path) -> None:
-    """Score by rounds, by bytes and by time: the mean over the seeds, and their range."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "gradvine"
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 3, figsize=(13, 4.6), sharey=True, layout="constrained")
-    axes_of = [
-        ("rounds", "rounds"),
-        ("sent", "MB sent by a node"),
-        ("time_s", "seconds"),
-    ]
-    for axis, (key, label) in zip(axes, axes_of, strict=True):
-        for number, (way, runs) in enumerate(best.items()):
-            if way in PLACES:
-                score = statistics.mean(run[-1].score for run in runs)
-                style = "--" if way == "alone" else ":"
-                axis.axhline(
-                    score,
-                    linestyle=style,
-                    color="black",
-                    linewidth=1,
-                    label=PLACES[way],
-                )
-                continue
-            moments = list(zip(*runs, strict=True))
-            x = [statistics.mean(getattr(one, key) for one in moment) for moment in moments]
-            scores = [[one.score for one in moment] for moment in moments]
-            means = [statistics.mean(s) for s in scores]
-            line = axis.plot(x, means, label=ROWS[way].name, color=f"C{number}")
-            low, high = [min(s) for s in scores], [max(s) for s in scores]
-            axis.fill_between(x, low, high, alpha=0.15, color=line[0].get_color(), linewidth=0)
-        for target in task.targets[:1]:
-            axis.axhline(target, color="0.7", linewidth=0.8)
-        axis.set_xscale("log")
-        axis.set_xlabel(label)
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel(task.score)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None})
+def draw_task(task: Task, best: Best, path: Path) -> None:
+    curves = {
+        PLACES[way] if way in PLACES else ROWS[way].name: (
+            [run[-1:] for run in runs] if way in PLACES else runs
+        )
+        for way, runs in best.items()
+    }
+    draw(task.score, curves, path, alone=PLACES["alone"], target=task.targets[0])
 
 
 def main() -> None:
@@ -522,7 +486,7 @@ def main() -> None:
         for way in chosen:
             runs.get(way, chosen[way], seed)
     best = {way: [runs.get(way, chosen[way], seed) for seed in SEEDS] for way in chosen}
-    draw(task, best, arguments.out / "img" / "results" / f"{task.name}.svg")
+    draw_task(task, best, arguments.out / "img" / "results" / f"{task.name}.svg")
     tried = {way: settings for way, (_, settings) in found.items()}
     section = all_settings(task, tried, runs) if tuned is task else []
     (results / f"{task.name}.md").write_text(write_page(task, chosen, best, section))

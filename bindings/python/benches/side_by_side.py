@@ -68,6 +68,8 @@ class Case:
     every: int = 1
     #: Of gradvine: what the experiment says besides the number of rounds.
     experiment: Mapping[str, str | int] = field(default_factory=dict)
+    #: Of hivemind: further options of its optimizer.
+    options: Mapping[str, Any] = field(default_factory=dict)
     #: The model that it is for, if not for all.
     only: str | None = None
 
@@ -78,6 +80,14 @@ def gradvine_case(name: str, every: int, rule: str, **compressor: str | int) -> 
     return Case(f"gradvine {name}", "gradvine", "gradvine_.py", every, experiment | further)
 
 
+def hivemind_case(name: str, every: int, only: str | None = None, **options: Any) -> Case:
+    return Case(f"hivemind, {name}", "hivemind", "hivemind_.py", every, options=options, only=only)
+
+
+LOCAL: dict[str, Any] = {"use_local_updates": True}
+#: A group is complete with two peers, and does not wait.
+PAIR = LOCAL | {"averager_opts": {"target_group_size": 2}}
+
 CASES = [
     Case("plain, no exchange", "plain", "plain.py"),
     Case("DDP, gloo", "ddp", "ddp.py"),
@@ -87,11 +97,12 @@ CASES = [
     gradvine_case("d-psgd", MANY, "d-psgd"),
     gradvine_case("choco, 4 bits", MANY, "choco", kind="min-max", bits=4),
     gradvine_case("diloco", MANY, "diloco"),
-    Case("hivemind, local updates", "hivemind", "hivemind_.py", MANY),
-    Case("hivemind, groups of two", "hivemind", "hivemind_pair.py", MANY),
-    Case("hivemind, synchronous", "hivemind", "hivemind_sync.py", MANY),
-    Case("hivemind, local updates", "hivemind", "hivemind_.py", 20 * MANY, only="digits"),
-    Case("hivemind, groups of two", "hivemind", "hivemind_pair.py", 20 * MANY, only="digits"),
+    hivemind_case("local updates", MANY, **LOCAL),
+    hivemind_case("groups of two", MANY, **PAIR),
+    # By default gradients of all batches since the last step are averaged, then the parameters.
+    hivemind_case("synchronous", MANY),
+    hivemind_case("local updates", 20 * MANY, only="digits", **LOCAL),
+    hivemind_case("groups of two", 20 * MANY, only="digits", **PAIR),
 ]
 
 #: What has to be there besides the program, for two sites.
@@ -223,6 +234,7 @@ def start(case: Case, model: str, rounds: int, python: str, folder: Path) -> lis
         "BENCH_ROUNDS": str(rounds),
         "BENCH_LIMIT_S": str(LIMIT_S),
         "BENCH_FOLDER": str(folder),
+        "BENCH_OPTIONS": json.dumps(dict(case.options)),
         "PYTHONPATH": os.pathsep.join(
             [str(PROGRAMS), *filter(None, [os.environ.get("PYTHONPATH")])]
         ),

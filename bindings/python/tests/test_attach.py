@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -10,25 +9,16 @@ import pytest
 
 import gradvine
 from conftest import everywhere
-from test_torch import linear, normed, rows, train
+from test_torch import build, join, linear, normed, rows, train
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 nn = torch.nn
 
 
-def build(seed: int = 0) -> nn.Module:
-    with lock:  # torch's seed is global
-        return linear(seed)
-
-
-lock = threading.Lock()
-
-
 def test_parameters_are_compared_by_identity(nodes):
     def work(node: int, file: Path) -> gradvine.Result:
         model, other = build(), build()
-        joined = gradvine.join(file, model, rows=32, every=1)
-        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        joined, inner = join(file, model)
         with pytest.raises(gradvine.SetupError, match="2 of 2 tensors of SGD are not parameters"):
             gradvine.attach(joined, model, torch.optim.SGD(other.parameters(), lr=0.1))
         both = [*model.parameters(), *other.parameters()]
@@ -58,8 +48,7 @@ def test_parameters_without_an_optimizer_are_named(nodes, caplog):
 def test_a_parameter_that_was_replaced_is_named(nodes):
     def work(node: int, file: Path) -> gradvine.Result:
         model = build()
-        joined = gradvine.join(file, model, rows=32, every=1)
-        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        joined, inner = join(file, model)
         sync = gradvine.attach(joined, model, inner)
         kept = model.bias
         model.bias = nn.Parameter(torch.zeros(2))
@@ -76,10 +65,8 @@ def test_a_buffer_that_was_replaced_is_mixed(nodes):
     """Modules may assign new tensors to their buffers."""
 
     def work(node: int, file: Path) -> gradvine.Result:
-        with lock:
-            model = normed()
-        joined = gradvine.join(file, model, rows=32, every=1)
-        inner = torch.optim.SGD(model.parameters(), lr=0.0)
+        model = build(normed)
+        joined, inner = join(file, model, lr=0.0)
         sync = gradvine.attach(joined, model, inner)
         model.norm.running_mean = torch.full((4,), float(node))
         while not sync.done:
@@ -93,8 +80,7 @@ def test_a_buffer_that_was_replaced_is_mixed(nodes):
 def test_a_node_has_one_hook_at_a_time(nodes):
     def work(node: int, file: Path) -> gradvine.Result:
         model = build()
-        joined = gradvine.join(file, model, rows=32, every=1)
-        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        joined, inner = join(file, model)
         first = gradvine.attach(joined, model, inner)
         with pytest.raises(gradvine.StateError, match="attached to an optimizer already"):
             gradvine.attach(joined, model, inner)
@@ -138,8 +124,7 @@ def test_several_optimizers(nodes):
 
     def at_once(node: int, file: Path) -> gradvine.Result:
         model = build()
-        joined = gradvine.join(file, model, rows=32, every=2)
-        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        joined, inner = join(file, model, every=2)
         sync = gradvine.attach(joined, model, inner)
         train(sync, model, inner, node)
         return gradvine.finish(sync)
@@ -199,7 +184,7 @@ def test_names_are_those_of_the_unwrapped_model(nodes):
         return gradvine.finish(sync)
 
     for result in everywhere(nodes("ring:3"), work):
-        build(7).load_state_dict(result.state_dict())
+        build(lambda: linear(7)).load_state_dict(result.state_dict())
 
 
 def test_a_compiled_part_and_a_part_called_module():
@@ -226,11 +211,9 @@ def test_models_without_numbers_are_refused():
 
 def test_results_have_the_state_of_the_module(nodes):
     def work(node: int, file: Path) -> tuple[gradvine.Result, nn.Module]:
-        with lock:
-            model = normed()
+        model = build(normed)
         model.first.requires_grad_(False)
-        joined = gradvine.join(file, model, rows=32, every=1)
-        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        joined, inner = join(file, model)
         sync = gradvine.attach(joined, model, inner)
         train(sync, model, inner, node)
         return gradvine.finish(sync), model

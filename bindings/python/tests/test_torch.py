@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,20 @@ nn = torch.nn
 def linear(seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     return nn.Linear(3, 2)
+
+
+lock = threading.Lock()
+
+
+def build(make: Callable[[], nn.Module] = linear) -> nn.Module:
+    with lock:  # torch's seed is global
+        return make()
+
+
+def join(file: Path, model: nn.Module, *, every: int = 1, lr: float = 0.1):
+    """A node of a model, and SGD."""
+    joined = gradvine.join(file, model, rows=32, every=every)
+    return joined, torch.optim.SGD(model.parameters(), lr=lr)
 
 
 def rows(node: int, count: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
@@ -43,10 +58,9 @@ def train(sync, model, optimizer, node: int, steps: int = 10_000) -> None:
 
 def run(files, build, *, every=1, optimizer=None, steps=10_000, **options):
     """Trains on every node; returns (result, sync, model) of each."""
-    lock = threading.Lock()
 
     def work(node: int, file: Path):
-        with lock:  # torch's seed is global
+        with lock:
             model = build()
         chosen = {key: value for key, value in options.items() if key in ("parameters", "buffers")}
         if callable(chosen.get("parameters")):
@@ -59,6 +73,13 @@ def run(files, build, *, every=1, optimizer=None, steps=10_000, **options):
         return gradvine.finish(sync, evaluate=options.get("evaluate")), sync, model
 
     return everywhere(files, work)
+
+
+def agree(files, work) -> list[gradvine.Result]:
+    """The results of the nodes, which have the same digest."""
+    results = everywhere(files, work)
+    assert len({result.digest for result in results}) == 1
+    return results
 
 
 def test_steps_and_rounds_follow_the_equation_of_the_rule(nodes):
@@ -107,10 +128,8 @@ def test_any_optimizer_with_several_steps_a_round(nodes):
 
 def test_schedulers_and_gradient_accumulation_work_as_before(nodes):
     def work(node: int, file: Path):
-        with lock:
-            model = linear()
-        joined = gradvine.join(file, model, rows=32, every=2)
-        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        model = build()
+        joined, inner = join(file, model, every=2)
         schedule = torch.optim.lr_scheduler.StepLR(inner, step_size=4, gamma=0.5)
         sync = gradvine.attach(joined, model, inner)
         x, y = rows(node)
@@ -123,17 +142,13 @@ def test_schedulers_and_gradient_accumulation_work_as_before(nodes):
         assert sync.steps == 12 and schedule.get_last_lr() == [0.1 / 8]
         return gradvine.finish(sync)
 
-    lock = threading.Lock()
-    results = everywhere(nodes("path:2", {"run.rounds": 6}), work)
-    assert results[0].digest == results[1].digest
+    agree(nodes("path:2", {"run.rounds": 6}), work)
 
 
 def test_steps_that_a_scaler_skips_make_no_round(nodes):
     def work(node: int, file: Path):
-        with lock:
-            model = linear()
-        joined = gradvine.join(file, model, rows=32, every=1)
-        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        model = build()
+        joined, inner = join(file, model)
         sync = gradvine.attach(joined, model, inner)
         scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
         x, y = rows(node)
@@ -148,7 +163,6 @@ def test_steps_that_a_scaler_skips_make_no_round(nodes):
         assert (attempts, sync.steps) == (6, 5)
         return gradvine.finish(sync)
 
-    lock = threading.Lock()
     everywhere(nodes("path:2", {"run.rounds": 5}), work)
 
 
@@ -174,10 +188,8 @@ def test_half_precision_measures_against_the_loaded_numbers(nodes):
     """x is f32 and not a bf16 number; a step of zero gives an update of exactly zero."""
 
     def work(node: int, file: Path):
-        with lock:
-            model = linear().to(torch.bfloat16)
-        joined = gradvine.join(file, model, rows=32, every=1)
-        inner = torch.optim.SGD(model.parameters(), lr=1.0)
+        model = build(lambda: linear().to(torch.bfloat16))
+        joined, inner = join(file, model, lr=1.0)
         sync = gradvine.attach(joined, model, inner)
         for value in model.parameters():
             # Differs between the nodes: their mean is between two bf16 numbers.
@@ -191,7 +203,6 @@ def test_half_precision_measures_against_the_loaded_numbers(nodes):
             inner.step()
         return x, gradvine.finish(sync)
 
-    lock = threading.Lock()
     ends = everywhere(nodes("path:2", {"run.rounds": 20}), work)
     for _, result in ends:
         # After one round both nodes are near their mean; later rounds only average.
@@ -266,7 +277,6 @@ def test_frozen_parameters_stay_and_are_compared(nodes):
         with pytest.raises(gradvine.SetupError, match="model.frozen = 2 tensors, SHA-256"):
             gradvine.join(file, model, rows=32)
 
-    lock = threading.Lock()
     everywhere(nodes("path:2"), join)
 
 
@@ -284,35 +294,29 @@ def test_parameters_can_be_chosen(nodes):
 
 
 def test_initial_values_that_differ_are_refused_unless_one_node_gives_them(nodes):
-    def build(node: int) -> nn.Module:
-        with lock:
-            return linear(seed=node)
+    def start(node: int) -> nn.Module:
+        return build(lambda: linear(seed=node))
 
     def refused(node: int, file: Path) -> None:
         with pytest.raises(gradvine.SetupError, match="model.initial"):
-            gradvine.join(file, build(node), rows=32)
+            gradvine.join(file, start(node), rows=32)
 
     def given(node: int, file: Path):
-        model = build(node)
-        joined = gradvine.join(file, model, rows=32, every=1)
-        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        model = start(node)
+        joined, inner = join(file, model)
         sync = gradvine.attach(joined, model, inner)
-        assert torch.equal(model.weight, build(1).weight)
+        assert torch.equal(model.weight, start(1).weight)
         train(sync, model, inner, node)
         return gradvine.finish(sync)
 
-    lock = threading.Lock()
     everywhere(nodes("path:2"), refused)
-    results = everywhere(nodes("path:2", {"model.init": "from:1"}), given)
-    assert results[0].digest == results[1].digest
+    agree(nodes("path:2", {"model.init": "from:1"}), given)
 
 
 def test_a_parameter_that_is_not_finite_is_named_and_the_run_can_go_on(nodes):
     def work(node: int, file: Path):
-        with lock:
-            model = linear()
-        joined = gradvine.join(file, model, rows=32, every=1)
-        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        model = build()
+        joined, inner = join(file, model)
         sync = gradvine.attach(joined, model, inner)
         with torch.no_grad():
             model.bias[1] = math.nan
@@ -323,16 +327,13 @@ def test_a_parameter_that_is_not_finite_is_named_and_the_run_can_go_on(nodes):
         train(sync, model, inner, node)
         return gradvine.finish(sync)
 
-    lock = threading.Lock()
-    results = everywhere(nodes("path:2"), work)
-    assert results[0].digest == results[1].digest
+    results = agree(nodes("path:2"), work)
     assert np.isfinite(results[0].mean).all()
 
 
 def test_rules_that_use_the_step_size_need_it_stated(nodes):
     def work(node: int, file: Path):
-        with lock:
-            model = linear()
+        model = build()
         joined = gradvine.join(file, model, rows=32, every=1)
         inner = torch.optim.AdamW(model.parameters(), lr=0.01)
         with pytest.raises(gradvine.SetupError, match='gradient-tracking .* state size="lr"'):
@@ -341,17 +342,13 @@ def test_rules_that_use_the_step_size_need_it_stated(nodes):
         train(sync, model, inner, node)
         return gradvine.finish(sync)
 
-    lock = threading.Lock()
-    results = everywhere(nodes("path:2", {"rule.kind": "gradient-tracking"}), work)
-    assert results[0].digest == results[1].digest
+    agree(nodes("path:2", {"rule.kind": "gradient-tracking"}), work)
 
 
 def test_what_cannot_be_kept_is_refused(nodes):
     def work(node: int, file: Path):
-        with lock:
-            model = linear()
-        joined = gradvine.join(file, model, rows=32, every=1)
-        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        model = build()
+        joined, inner = join(file, model)
         with pytest.raises(gradvine.SetupError, match="dict: expected objects with state_dict"):
             gradvine.attach(joined, model, inner, keep=[{}])
         with pytest.raises(gradvine.SetupError, match="checkpoint.every_rounds"):
@@ -360,17 +357,13 @@ def test_what_cannot_be_kept_is_refused(nodes):
         train(sync, model, inner, node)
         return gradvine.finish(sync)
 
-    lock = threading.Lock()
-    results = everywhere(nodes("path:2"), work)
-    assert results[0].digest == results[1].digest
+    agree(nodes("path:2"), work)
 
 
 def test_misuse_is_refused_with_what_to_do(nodes):
     def work(node: int, file: Path):
-        with lock:
-            model, other = linear(), linear()
-        joined = gradvine.join(file, model, rows=32, every=1)
-        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, other = build(), build()
+        joined, inner = join(file, model)
         with pytest.raises(gradvine.StateError, match="module that the node joined with"):
             gradvine.attach(joined, other, inner)
         with pytest.raises(gradvine.SetupError, match="every = 0"):
@@ -390,7 +383,6 @@ def test_misuse_is_refused_with_what_to_do(nodes):
             inner.step()
         return gradvine.finish(sync)
 
-    lock = threading.Lock()
     everywhere(nodes("path:2"), work)
     with pytest.raises(gradvine.SetupError, match="requires a gradient"):
         gradvine.join("node.toml", linear().requires_grad_(False), rows=1)
@@ -414,10 +406,8 @@ def test_tensors_of_a_device_are_staged():
 
 def test_the_state_of_the_hook_is_saved(nodes):
     def work(node: int, file: Path):
-        with lock:
-            model = linear()
-        joined = gradvine.join(file, model, rows=32, every=3)
-        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        model = build()
+        joined, inner = join(file, model, every=3)
         sync = gradvine.attach(joined, model, inner)
         sync.load_state_dict({"steps": 2, "every": 3})
         train(sync, model, inner, node, steps=1)
@@ -426,7 +416,6 @@ def test_the_state_of_the_hook_is_saved(nodes):
             sync.load_state_dict({"steps": 2, "every": 4})
         return gradvine.finish(sync)
 
-    lock = threading.Lock()
     everywhere(nodes("path:2", {"run.rounds": 4}), work)
 
 
@@ -436,8 +425,7 @@ def test_the_mean_in_the_middle_of_a_run(nodes):
     def work(node: int, file: Path):
         with lock:
             model, copy = normed(), normed()
-        joined = gradvine.join(file, model, rows=32, every=2)
-        inner = torch.optim.SGD(model.parameters(), lr=0.05)
+        joined, inner = join(file, model, every=2, lr=0.05)
         sync = gradvine.attach(joined, model, inner)
         assert sync.mean() is None
         means, x, y = [], *rows(node)
@@ -455,7 +443,6 @@ def test_the_mean_in_the_middle_of_a_run(nodes):
                 break
         return means, gradvine.finish(sync)
 
-    lock = threading.Lock()
     keys = {"run.rounds": 100, "run.mean_every": 5, "rule.order": "cta"}
     ends = everywhere(nodes("ring:3", keys), work)
     for means, result in ends:

@@ -1,8 +1,9 @@
-"""The plain loop with hivemind.Optimizer and local updates, as its quick start writes it.
+"""The plain loop with hivemind.Optimizer, as its quick start writes it.
 
 https://learning-at-home.readthedocs.io/en/latest/user/quickstart.html
 
-The first peer prints its address, and the second one gets it. `load_state_from_peers` of the quick
+The case's options are those of `hivemind.Optimizer` in which the rows of the tables differ. The
+first peer prints its address, and the second one gets it. `load_state_from_peers` of the quick
 start is left out, because both peers begin with the same numbers. The quick start never ends; this
 program does, which needs both calls of `shutdown`.
 """
@@ -24,7 +25,7 @@ optimizer = hivemind.Optimizer(
     batch_size_per_step=task.batch,
     target_batch_size=2 * task.every * task.batch,
     optimizer=optimizer,
-    use_local_updates=True,
+    **task.options,
     matchmaking_time=3.0,
     averaging_timeout=10.0,
     verbose=True,

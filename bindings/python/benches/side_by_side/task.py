@@ -37,6 +37,8 @@ class Task:
         self.rounds = int(os.environ["BENCH_ROUNDS"])
         self.limit_s = float(os.environ["BENCH_LIMIT_S"])
         self.folder = Path(os.environ["BENCH_FOLDER"])
+        #: What the case tells the tool besides.
+        self.options: dict[str, object] = json.loads(os.environ["BENCH_OPTIONS"])
         self.batch = BATCH[self.model]
         self.round = 0
         self.steps = 0
