@@ -217,7 +217,7 @@ fn start(
         }
     }
     let node = |(place, &node): (usize, &NodeId)| {
-        // A learner begins anew with each change, like its optimizer.
+        // A learner starts from the beginning with each change, like its optimizer.
         let mut learner = whole.spec(node).learner;
         let mut config = design.node(place.into(), learner.setup(), Readers::Root);
         config.lie = lies.get(&node).copied();

@@ -1,4 +1,4 @@
-"""Two sites begin a run; a third one, which is late, joins them while it goes on.
+"""Two sites begin a run; a third one, which is late, joins them while it continues.
 
     python late.py                      # starts three processes on this machine
     python late.py --site node.toml     # one site
@@ -6,7 +6,7 @@
 Every site knows one point, and all look for the model with the least mean squared distance to the
 points: their mean. It prints, besides log lines (the round depends on the machine):
 
-    2 of 3 sites have begun
+    2 of 3 sites have started
     the third site joins after 300 rounds
     members: round 0: 0 1; round 300: 0 1 2;
     the model is [1. 2.], the same at all: True
@@ -33,7 +33,7 @@ EXPERIMENT = {
     "topology.file": "complete:3",
     "rule.kind": "d-psgd",
     "run.rounds": 1000,
-    # Two sites are enough to begin, and to go on if one is away for 5 seconds.
+    # Two sites are enough to begin, and to continue if one is away for 5 seconds.
     "run.start": {"quorum": 2, "within_s": 2.0},
     "absence.policy": "continue",
     "absence.deadline_s": 5.0,
@@ -78,7 +78,7 @@ def main() -> None:
 
         sites = [start(file) for file in files[:2]]
         began = [read(site) for site in sites]
-        print(f"{len(began)} of 3 sites have begun", flush=True)
+        print(f"{len(began)} of 3 sites have started", flush=True)
         time.sleep(5)
         sites.append(start(files[2]))
         print(f"the third site joins after {read(sites[2])['begins']} rounds", flush=True)

@@ -45,7 +45,7 @@ impl Absence {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// A node could not go on.
+    /// A node could not continue.
     #[error("node {node}: {failure}")]
     Failed {
         /// The node.
@@ -60,7 +60,7 @@ pub enum RunError {
     #[error("the merged setup records of all nodes cannot be used: {0}")]
     Agreement(ConfigError),
     /// No node can move: a bug in a rule's plan.
-    #[error("no node can go on: {0}")]
+    #[error("no node can continue: {0}")]
     Stuck(String),
     /// A deadline passed.
     #[error("{text}")]
@@ -80,7 +80,7 @@ pub enum RunError {
     /// The program of a neighbour was started again: this node must go back to a checkpoint.
     #[error("the program of node {0} was started again")]
     Restarted(NodeId),
-    /// This node waits for the others no longer; they may go on, or have ended.
+    /// This node waits for the others no longer; they may continue, or have ended.
     #[error("{0}")]
     Alone(String),
     /// A quorum has the results of the run, which this node has in its files, too.
@@ -118,8 +118,8 @@ impl RunError {
     }
 
     /// Whether the results that a node had when it began are those of the run, if it ended so.
-    /// `resumed` says whether the node has gone on since then, `goes_on` whether the others may
-    /// have gone on without it.
+    /// `resumed` says whether the node has continued since then, `goes_on` whether the others may
+    /// have continued without it.
     pub(crate) fn confirms(&self, resumed: bool, goes_on: bool) -> bool {
         match self {
             RunError::Over => true,

@@ -53,7 +53,7 @@ pub trait Learner: Send {
     /// update, in the buffer `update` or in another one of its length.
     ///
     /// # Errors
-    /// Why this node cannot go on. The run ends, and its neighbours get the reason.
+    /// Why this node cannot continue. The run ends, and its neighbours get the reason.
     fn compute_lent(
         &mut self,
         round: Round,

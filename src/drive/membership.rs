@@ -61,12 +61,12 @@ impl Membership {
 }
 
 /// A change of the members of a run, or the return of some without their checkpoints. All members
-/// went on from the mean of some models, and rule and optimizer began anew there.
+/// continued from the mean of some models, and rule and optimizer started from the beginning there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// The id of the membership from then on.
     pub id: u64,
-    /// The rounds after which they went on.
+    /// The rounds after which they continued.
     pub round: Round,
     /// The members from then on, ascending.
     pub members: Vec<NodeId>,

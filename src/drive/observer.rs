@@ -32,7 +32,7 @@ pub trait Observer {
     /// A node begins; `lent` shows the model while a gradient is computed at it.
     fn begins(&mut self, _node: NodeId, _lent: &Lent) {}
 
-    /// A node goes on after this many rounds; reports of later rounds no longer count.
+    /// A node continues after this many rounds; reports of later rounds no longer count.
     fn resumes(&mut self, _node: NodeId, _rounds: Round) {}
 
     /// The link to `peer` is up, as number `up` of the node's `links`.

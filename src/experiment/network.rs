@@ -65,7 +65,8 @@ pub struct NetworkParams {
     /// Accepts: a number from 0.01 to 1000000; not with `compute = "none"`. Default: 4.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub straggler_factor: Option<f64>,
-    /// Nodes that are absent for some rounds of a simulation, while the others go on without them.
+    /// Nodes that are absent for some rounds of a simulation, while the others continue without
+    /// them.
     ///
     /// Accepts: a list of `{ nodes = ["3"], from = 100, until = 200 }`, in the order of the rounds,
     /// none of which overlap; `from` above 0. Default: none.
@@ -90,7 +91,7 @@ pub struct AbsentParams {
     pub nodes: Vec<String>,
     /// The rounds after which they leave.
     pub from: u64,
-    /// The rounds after which they come back.
+    /// The rounds after which they return.
     pub until: u64,
 }
 

@@ -219,27 +219,27 @@ impl StartParams {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Policy {
-    /// It ends, with exit code 4, and can go on when they are back.
+    /// It ends, with exit code 4, and can continue when they are back.
     #[default]
     Wait,
-    /// It goes on without them, if enough nodes are left; they may come back.
+    /// It continues without them, if enough nodes are left; they may return.
     Continue,
 }
 
-/// `[absence]`: links that break during a run, and nodes that do not come back.
+/// `[absence]`: links that break during a run, and nodes that do not return.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct AbsenceParams {
-    /// Seconds for which a node tries to get a lost link back; the run goes on where it was. After
-    /// that the policy decides. 0 is for ever.
+    /// Seconds for which a node tries to get a lost link back; the run continues where it was.
+    /// After that the policy decides. 0 is for ever.
     ///
     /// Accepts: 0, or a number from 0.1 to 2592000 (30 days).
     pub deadline_s: f64,
     /// What happens after the deadline: the run ends with exit code 4 (`"wait"`), or the others go
     /// on without the missing nodes (`"continue"`).
     pub policy: Policy,
-    /// The least number of nodes that go on.
+    /// The least number of nodes that continue.
     ///
     /// Accepts: a number above half of the nodes. Default: the least of these.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -251,13 +251,13 @@ pub struct AbsenceParams {
     pub wait_s: f64,
 }
 
-/// `[checkpoint]`: the state of a node on its disk, from which it goes on after a restart.
+/// `[checkpoint]`: the state of a node on its disk, from which it continues after a restart.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct CheckpointParams {
-    /// Seconds between two checkpoints. 0: none is written, and the run begins anew when a node
-    /// was started again.
+    /// Seconds between two checkpoints. 0: none is written, and the run starts from the beginning
+    /// when a node was started again.
     ///
     /// Accepts: 0, or a number from 0.1 to 2592000 (30 days).
     pub every_s: f64,
@@ -299,7 +299,7 @@ impl AbsenceParams {
         (self.deadline_s > 0.0).then(|| Duration::from_secs_f64(self.deadline_s))
     }
 
-    /// The least number of nodes that go on, of so many.
+    /// The least number of nodes that continue, of so many.
     pub(crate) fn quorum_of(&self, nodes: usize) -> usize {
         self.quorum.map_or(nodes / 2 + 1, |quorum| quorum as usize)
     }

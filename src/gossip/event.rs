@@ -249,7 +249,7 @@ pub enum Failure {
         /// The learner's message.
         reason: String,
     },
-    /// The snapshot from which this node should go on does not fit its rule.
+    /// The snapshot from which this node should continue does not fit its rule.
     Snapshot {
         /// Rounds done.
         round: Round,
@@ -283,7 +283,7 @@ pub struct Cause {
     pub node: NodeId,
     /// What happened there.
     pub text: String,
-    /// Whether that node only leaves: a run that can go on without it does.
+    /// Whether that node only leaves: a run that can continue without it does.
     pub leaves: bool,
 }
 

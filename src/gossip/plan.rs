@@ -161,7 +161,7 @@ pub fn is_asynchronous(plan: &dyn Plan) -> bool {
 }
 
 /// Whether nothing is in flight between two rounds: then the states of all nodes after the same
-/// round make a whole, from which the run can go on.
+/// round make a whole, from which the run can continue.
 pub fn can_pause(plan: &dyn Plan) -> bool {
     let landed = |flight: u8| plan.steps().contains(&Step::Land { flight, lag: 0 });
     !is_asynchronous(plan) && flights(plan).into_iter().all(landed)

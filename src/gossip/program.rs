@@ -13,7 +13,7 @@ use crate::units::Round;
 pub(crate) enum Next {
     /// Wait for an event.
     Wait,
-    /// The step is done; go on.
+    /// The step is done; continue.
     Continue,
     /// Begin the gradient of this round.
     Gradient(Round),

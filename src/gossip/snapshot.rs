@@ -1,10 +1,10 @@
-//! A node between two rounds: all that it needs to go on from there.
+//! A node between two rounds: all that it needs to continue from there.
 
 use super::traffic::{LinkTraffic, Traffic};
 use crate::{state::State, units::Round};
 
 /// The state of a node after some rounds, when nothing is in flight. If all nodes are put back to
-/// their snapshots of the same round, the run goes on with the same bits.
+/// their snapshots of the same round, the run continues with the same bits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
     /// Rounds done.
@@ -30,7 +30,7 @@ impl Snapshot {
     }
 }
 
-/// Where a node goes on from the mean of some models.
+/// Where a node continues from the mean of some models.
 #[derive(Debug, Default)]
 pub struct Rejoin {
     /// The rounds that are done.

@@ -11,7 +11,7 @@ use crate::{
 /// Imagine an endless list with the node's rows once per epoch, each time in a new order: the k-th
 /// batch is entries k b to (k + 1) b - 1. Every batch has b rows, every row is used equally often,
 /// a batch on the border takes the rest of one epoch and the start of the next. It depends only on
-/// (seed, node, k), so a restarted node needs no state to go on.
+/// (seed, node, k), so a restarted node needs no state to continue.
 #[derive(Clone, Debug)]
 pub struct Batches {
     stream: Stream,

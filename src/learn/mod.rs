@@ -111,8 +111,8 @@ pub trait Objective: Send {
     /// f_i(`x`), the mean loss over all rows.
     fn loss(&mut self, x: &[f32]) -> f64;
 
-    /// Visits what later gradients need besides x and their batch, so that a node can go on after
-    /// a restart. An objective that keeps nothing between gradients has none.
+    /// Visits what later gradients need besides x and their batch, so that a node can continue
+    /// after a restart. An objective that keeps nothing between gradients has none.
     fn state(&mut self, _visitor: &mut dyn Visitor) {}
 }
 

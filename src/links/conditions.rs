@@ -35,7 +35,7 @@ impl Conditions {
         }
     }
 
-    /// The conditions of some of the nodes, which are numbered anew in this order.
+    /// The conditions of some of the nodes, which are numbered again in this order.
     #[must_use]
     pub(crate) fn restricted(&self, members: &[NodeId]) -> Conditions {
         let place = |node: NodeId| members.iter().position(|&member| member == node);

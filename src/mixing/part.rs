@@ -7,7 +7,7 @@ use super::{
 use crate::{config::ConfigError, units::NodeId};
 
 impl Topology {
-    /// The topology of some of its nodes, given in ascending order and numbered anew, without the
+    /// The topology of some of its nodes, given in ascending order and numbered again, without the
     /// links in `cut`. Metropolis weights are computed again; of other weights both ends of a link
     /// that is left out keep its weight for themselves. So W stays symmetric and doubly stochastic.
     ///

@@ -180,8 +180,8 @@ impl Place {
 /// Runs one node to its end. The observer receives every round and the models to save; `stop` is
 /// called again and again and returns whether to leave now.
 ///
-/// With `checkpoints` the node goes on where it was, and goes back to a checkpoint when a neighbour
-/// was started again, if its learner can.
+/// With `checkpoints` the node continues where it was, and goes back to a checkpoint when a
+/// neighbour was started again, if its learner can.
 ///
 /// # Errors
 /// If a link breaks, a deadline passes, the node fails, or `stop` returns true; the neighbours get

@@ -71,14 +71,14 @@ pub fn check_deployment(topology: &Topology) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Checks that a node of this design can go on with the checkpoints in a run directory. Nothing is
-/// written.
+/// Checks that a node of this design can continue with the checkpoints in a run directory. Nothing
+/// is written.
 ///
 /// # Errors
 /// If they belong to another run or another node; the first difference is named.
 pub fn check_checkpoints(run: &Path, design: &Design, node: NodeId) -> Result<(), ConfigError> {
     let name = &design.topology.node(node).name;
-    // Without the folder there is nothing to go on with.
+    // Without the folder there is nothing to continue with.
     if !run.join("checkpoints").join(name).is_dir() {
         return Ok(());
     }

@@ -48,11 +48,11 @@ const LAST_ROUND: Duration = Duration::from_secs(1);
 /// How often the observer is asked whether to stop.
 const POLL: Duration = Duration::from_millis(100);
 
-/// The round after which all nodes stop: later than every round that a node has begun, so that all
-/// of them can complete it.
+/// The round after which all nodes stop: later than every round that a node has started, so that
+/// all of them can complete it.
 #[derive(Default)]
 struct StopRound {
-    /// The latest round that any node has begun.
+    /// The latest round that any node has started.
     begun: Round,
     last: Option<Round>,
 }
@@ -176,8 +176,8 @@ pub fn together(
     together_from(specs, design, transport, &|_| None, observer)
 }
 
-/// Runs all nodes of an experiment on loopback, with checkpoints in this run directory: it goes on
-/// where the run was.
+/// Runs all nodes of an experiment on loopback, with checkpoints in this run directory: it
+/// continues where the run was.
 ///
 /// # Errors
 /// The first failure of a node; the others then stop too.
@@ -193,7 +193,7 @@ pub fn together_in(
     together_from(whole.specs(), design, design.experiment.run.transport, &of_node, observer)
 }
 
-/// As [`together`], but goes on where the run was. `checkpoints` returns those of a node.
+/// As [`together`], but continues where the run was. `checkpoints` returns those of a node.
 fn together_from(
     specs: Vec<NodeSpec>,
     design: &Design,

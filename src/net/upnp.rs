@@ -31,7 +31,7 @@ use crate::config::ConfigError;
 /// no more than that.
 const LEASE: Duration = Duration::from_secs(1800);
 
-/// The pause before a port is asked for again; a router that was started anew has forgotten it.
+/// The pause before a port is asked for again; a router that was started again has forgotten it.
 const AGAIN: Duration = Duration::from_secs(300);
 
 /// The pause after a search in vain.
@@ -92,7 +92,7 @@ impl Forwarding {
         self.outside.subscribe()
     }
 
-    /// Starts to ask for these addresses, unless that has begun before.
+    /// Starts to ask for these addresses, unless that has started before.
     pub(super) fn start(&mut self, listen: &[Multiaddr]) {
         if self.thread.is_some() {
             return;
@@ -152,7 +152,7 @@ impl Keeper {
             match router.release(port) {
                 Ok(()) => tracing::info!("the router no longer forwards port {port} to this node"),
                 Err(error) => tracing::warn!(
-                    "the router goes on forwarding port {port} for up to {} minutes: {error}",
+                    "the router keeps forwarding port {port} for up to {} minutes: {error}",
                     LEASE.as_secs() / 60
                 ),
             }

@@ -188,15 +188,16 @@ impl NodeBuilder {
         self
     }
 
-    /// Begins anew: removes the files of an earlier run from the run directory. Otherwise a run
-    /// that was interrupted there goes on.
+    /// Begins again: removes the files of an earlier run from the run directory. Otherwise a run
+    /// that was interrupted there continues.
     #[must_use]
     pub fn fresh(mut self) -> NodeBuilder {
         self.fresh = true;
         self
     }
 
-    /// The run directory to create, or that of a run to go on with. Without one nothing is written.
+    /// The run directory to create, or that of a run to continue with. Without one nothing is
+    /// written.
     #[must_use]
     pub fn out(mut self, folder: impl Into<PathBuf>) -> NodeBuilder {
         self.out = Some(folder.into());
@@ -444,7 +445,7 @@ fn make_directory(
 ) -> Result<RunDirectory, ConfigError> {
     let space = Space::of(design, SavedFiles::One);
     if fresh {
-        let directory = RunDirectory::anew(out)?;
+        let directory = RunDirectory::again(out)?;
         // What was removed has made room.
         space.ensure(out, warn).inspect_err(|_| directory.discard())?;
         return Ok(directory);

@@ -33,7 +33,7 @@ pub enum Event {
     },
     /// All nodes are linked, and the rounds begin.
     Begun,
-    /// The run goes on after this many rounds, because a node was started again: this one, or
+    /// The run continues after this many rounds, because a node was started again: this one, or
     /// another one. [`Event::Begun`] follows, and rounds may be reported again.
     Resumed {
         /// Rounds done.

@@ -294,7 +294,7 @@ impl Exchange {
     }
 
     /// One round: passes on the written update, and waits for the mixed model. Returns whether
-    /// there is a next round. If the future is dropped before it is ready, the round goes on: the
+    /// there is a next round. If the future is dropped before it is ready, the round continues: the
     /// next call passes on nothing and waits for the same mixed model; until then there is no model
     /// to read.
     ///
@@ -393,7 +393,7 @@ impl Exchange {
         futures::executor::block_on(self.finish())
     }
 
-    /// Ends the run because local training cannot go on; all nodes get the reason. Returns the
+    /// Ends the run because local training cannot continue; all nodes get the reason. Returns the
     /// error of the run.
     pub async fn fail(&mut self, reason: impl Into<String>) -> EndError {
         self.lent = None;

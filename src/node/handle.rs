@@ -181,7 +181,7 @@ impl Node {
         self.result().await
     }
 
-    /// The same. If the future is dropped before it is ready, the run goes on.
+    /// The same. If the future is dropped before it is ready, the run continues.
     pub(super) async fn result(&mut self) -> Result<NodeResult, EndError> {
         let panicked = || Err(EndError::failed("the node's thread panicked"));
         (&mut self.result).await.unwrap_or_else(|_| panicked())

@@ -176,7 +176,7 @@ impl Prepared {
         }));
         let result = match result {
             Err(super::EndError::Interrupted(ending)) if leaves => {
-                let text = format!("{}; the others go on without this node", ending.text);
+                let text = format!("{}; the others continue without this node", ending.text);
                 Err(super::EndError::Left(Ending { text, ..ending }))
             }
             result => result,
@@ -245,8 +245,8 @@ impl RanNode<'_> {
 fn already_over(complete: &NodeResult) -> String {
     let folder = complete.directory.clone().unwrap_or_default();
     format!(
-        "the run in {} is over; to begin anew, use --fresh (in Python: fresh=True) or another run \
-         directory",
+        "the run in {} is over; to start from the beginning, use --fresh (in Python: fresh=True) \
+         or another run directory",
         folder.display()
     )
 }
@@ -332,7 +332,7 @@ struct RunObserver<'a> {
     losses: MeanLoss,
     /// Why nodes are away, as it was written.
     away: BTreeMap<String, String>,
-    /// Whether the run went on, so that its files are no longer those of an earlier end.
+    /// Whether the run continued, so that its files are no longer those of an earlier end.
     resumed: bool,
     /// The summary, once the run is over.
     written: Option<Result<Summary, super::EndError>>,
@@ -424,7 +424,7 @@ impl Observer for RunObserver<'_> {
     fn resumes(&mut self, node: NodeId, rounds: Round) {
         (self.rounds, self.resumed) = (rounds.0, true);
         self.losses = MeanLoss::default();
-        // The node forms its results anew.
+        // The node forms its results again.
         self.written = None;
         if let Some(recorder) = self.recorder {
             recorder.resumes(node);

@@ -20,13 +20,13 @@ pub enum EndError {
     /// All rounds are done and the models are saved, but records of nodes are missing.
     #[error("{0}")]
     Short(Ending),
-    /// The run could not go on.
+    /// The run could not continue.
     #[error("{0}")]
     Failed(Ending),
     /// The run was asked to stop.
     #[error("{0}")]
     Interrupted(Ending),
-    /// The node was asked to leave ([`leave`](super::leave)); the others go on.
+    /// The node was asked to leave ([`leave`](super::leave)); the others continue.
     #[error("{0}")]
     Left(Ending),
 }

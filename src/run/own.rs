@@ -122,7 +122,7 @@ pub trait Gradients: Send {
     /// As [`Learner::compute_lent`].
     ///
     /// # Errors
-    /// Why this node cannot go on.
+    /// Why this node cannot continue.
     fn compute_lent(
         &mut self,
         round: Round,

@@ -97,7 +97,7 @@ impl From<Vec<Ended>> for Driven {
 pub enum SessionEvent<'a> {
     /// All nodes have done another round.
     Progress(&'a Progress),
-    /// The run goes on from checkpoints, after this many rounds.
+    /// The run continues from checkpoints, after this many rounds.
     Resumed {
         /// The number of rounds.
         rounds: u64,
@@ -105,7 +105,7 @@ pub enum SessionEvent<'a> {
 }
 
 impl Session {
-    /// A run whose directory [`RunDirectory::begin`] has made, or which goes on in its directory.
+    /// A run whose directory [`RunDirectory::begin`] has made, or which continues in its directory.
     pub fn new(whole: Arc<Whole>, directory: RunDirectory, warn: Warn) -> Session {
         let recorder = Recorder::new(RunInfo::from(&*whole), &directory, Arc::clone(&warn));
         Session { whole, directory, recorder, warn, baseline: true }
@@ -218,7 +218,7 @@ fn conclude(
 struct Kept<'a> {
     watch: Watch<'a>,
     recorder: &'a Recorder,
-    /// Called once with the rounds after which the run goes on.
+    /// Called once with the rounds after which the run continues.
     resumed: &'a mut dyn FnMut(u64),
 }
 

@@ -110,7 +110,7 @@ impl<'a> Watch<'a> {
         self
     }
 
-    /// A node goes on after this many rounds. Returns whether it is the first: all nodes go on
+    /// A node continues after this many rounds. Returns whether it is the first: all nodes continue
     /// after the same round.
     pub fn resumes(&mut self, node: NodeId, rounds: Round) -> bool {
         let first = self.resumed == 0;

@@ -156,18 +156,19 @@ impl Whole {
     }
 
     /// Scores a model on the test rows of all nodes; `None` without test rows, or before the run
-    /// has begun.
+    /// has started.
     pub fn score(&self, x: &[f32]) -> Option<Score> {
         self.tests.score(&self.scaled_model(), x)
     }
 
-    /// Scores a model on the test rows of a node; `None` without any, or before the run has begun.
+    /// Scores a model on the test rows of a node; `None` without any, or before the run has
+    /// started.
     pub(crate) fn score_at(&self, node: NodeId, x: &[f32]) -> Option<Score> {
         let test = self.tests.of(node)?.ready()?;
         Some(evaluate(&self.scaled_model(), x, &test).into())
     }
 
-    /// The model with the scale of the predicted numbers, once the run has begun.
+    /// The model with the scale of the predicted numbers, once the run has started.
     fn scaled_model(&self) -> Model {
         let targets = self.agreed.get().and_then(|agreed| agreed.preprocessing.targets.clone());
         self.model.clone().with_targets(targets)

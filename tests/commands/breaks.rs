@@ -30,7 +30,7 @@ fn a_missing_node_is_named_with_its_address_and_a_remedy() {
     ] {
         assert!(stderr.contains(words), "{words}: {stderr}");
     }
-    // A node whose own links are up reports why the run has not begun.
+    // A node whose own links are up reports why the run has not started.
     let stderr = tokyo.errors();
     assert!(stderr.contains("london") && stderr.contains("oslo"), "{stderr}");
     let summary = json(&deployment.run("london").join("summary.json"));
@@ -161,7 +161,7 @@ fn a_neighbours_wrong_file_is_waited_for_and_only_the_node_that_differs_from_all
     }
 }
 
-/// If standard error fails, or its reader has closed it, the run goes on.
+/// If standard error fails, or its reader has closed it, the run continues.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_failing_standard_error_ends_no_run() {

@@ -2,7 +2,7 @@
 //! of every rule. A change of the program that moves code changes none of it.
 //!
 //! `GRADVINE_CENSUS=write cargo test -p gradvine-cli --test commands -- --include-ignored census
-//! every_rule` records it anew.
+//! every_rule` records it again.
 
 use std::{env, fs, path::PathBuf};
 

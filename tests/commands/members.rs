@@ -1,4 +1,4 @@
-//! Nodes that are absent for too long: the others go on without them, and take them back. A run
+//! Nodes that are absent for too long: the others continue without them, and take them back. A run
 //! whose members changed can be repeated in the simulator, with the same bits.
 #![cfg(unix)]
 
@@ -178,8 +178,8 @@ fn until_says(node: &Running, words: &str) {
 fn until_whole(node: &Running) {
     command::until_within(Duration::from_secs(60), "all nodes and links are back", || {
         let text = node.errors();
-        let last = text.lines().rfind(|line| line.contains("the run goes on with"));
-        last.is_some_and(|line| line.ends_with("the run goes on with 5 of 5 nodes"))
+        let last = text.lines().rfind(|line| line.contains("the run continues with"));
+        last.is_some_and(|line| line.ends_with("the run continues with 5 of 5 nodes"))
     });
 }
 
@@ -190,9 +190,9 @@ fn the_others_go_on_without_a_killed_node_and_it_returns() {
     let mut nodes = ring.start_all();
     kill(&mut nodes[2].1);
     for node in [0, 1, 3, 4] {
-        until_says(&nodes[node].1, "the run goes on with 4 of 5 nodes, without 2");
+        until_says(&nodes[node].1, "the run continues with 4 of 5 nodes, without 2");
     }
-    // A node that is killed meanwhile comes back as before, to the membership of now.
+    // A node that is killed meanwhile returns as before, to the membership of now.
     ring.until_checkpoints();
     kill(&mut nodes[4].1);
     nodes[4].1 = ring.start(4);
@@ -221,7 +221,7 @@ fn members_that_change_before_the_first_checkpoint_begin_again_with_their_own_co
     kill(&mut nodes[3].1);
     let mut rest: Vec<_> = nodes.into_iter().filter(|(node, _)| *node != 3).collect();
     for (_, node) in &rest {
-        until_says(node, "the run goes on with 4 of 5 nodes, without 3");
+        until_says(node, "the run continues with 4 of 5 nodes, without 3");
     }
     let summary = ring.end(&mut rest, 3, ROUNDS);
     assert_eq!(members(&summary), [vec!["0", "1", "2", "4"]]);
@@ -248,7 +248,7 @@ fn members_that_change_before_the_first_checkpoint_begin_again_with_their_own_co
 #[test]
 #[ignore = "slow"]
 fn a_run_whose_members_change_stops_early() {
-    // Each change of the members begins the patience anew: no end before the node is back, because
+    // Each change of the members begins the patience again: no end before the node is back, because
     // 2000 slow rounds take at least a minute.
     let stop = "run.stop_early={share=0.2,every=5,patience=400}";
     let learning = ["model.kind=mlp", "optimizer.step=0.5", "optimizer.schedule=constant"];
@@ -257,7 +257,7 @@ fn a_run_whose_members_change_stops_early() {
     let mut nodes = ring.start_all();
     // The root of the sums.
     kill(&mut nodes[0].1);
-    until_says(&nodes[1].1, "the run goes on with 4 of 5 nodes, without 0");
+    until_says(&nodes[1].1, "the run continues with 4 of 5 nodes, without 0");
     nodes[0].1 = ring.start(0);
     until_whole(&nodes[1].1);
     let summary = ring.end(&mut nodes, 3, 20 * ROUNDS);
@@ -281,7 +281,7 @@ fn a_node_that_leaves_is_not_awaited() {
     let mut nodes = ring.start_all();
     nodes[3].1.signal("TERM");
     assert_eq!(nodes[3].1.end().0, Some(130), "{}", nodes[3].1.errors());
-    until_says(&nodes[0].1, "the run goes on with 4 of 5 nodes, without 3");
+    until_says(&nodes[0].1, "the run continues with 4 of 5 nodes, without 3");
     let [a, b, c, _, e] = nodes;
     let summary = ring.end(&mut [a, b, c, e], 0, ROUNDS);
     assert_eq!(members(&summary), [vec!["0", "1", "2", "4"]]);
@@ -297,8 +297,8 @@ fn a_node_that_hangs_is_left_out_and_returns_when_it_goes_on() {
     let mut nodes = ring.start_all();
     nodes[2].1.signal("STOP");
     for node in [0, 1, 3, 4] {
-        command::until_within(Duration::from_secs(60), "the others go on", || {
-            nodes[node].1.errors().contains("the run goes on with 4 of 5 nodes, without 2")
+        command::until_within(Duration::from_secs(60), "the others continue", || {
+            nodes[node].1.errors().contains("the run continues with 4 of 5 nodes, without 2")
         });
     }
     nodes[2].1.signal("CONT");
@@ -323,7 +323,7 @@ fn a_node_leaves_on_request_and_comes_back() {
     assert_eq!(nodes[3].1.end().0, Some(0), "{}", nodes[3].1.errors());
     assert!(nodes[3].1.errors().contains("left: stopped in round"), "{}", nodes[3].1.errors());
     leave(2, "no node runs in this run directory");
-    until_says(&nodes[2].1, "the run goes on with 4 of 5 nodes, without 3");
+    until_says(&nodes[2].1, "the run continues with 4 of 5 nodes, without 3");
     ring.until_checkpoints();
     nodes[3].1 = ring.start(3);
     // The neighbour that sees it first says so.
@@ -339,7 +339,7 @@ fn a_node_leaves_on_request_and_comes_back() {
 }
 
 /// The features of node 2 are too large by this factor. It ends with exit code 4. `check`
-/// looks at what it and its neighbours have said. The others go on without it.
+/// looks at what it and its neighbours have said. The others continue without it.
 fn goes_on_without_2(factor: f64, sets: &[&str], check: impl Fn(&str, [String; 2])) {
     const ROUNDS: u64 = 300;
     let common = [
@@ -351,7 +351,7 @@ fn goes_on_without_2(factor: f64, sets: &[&str], check: impl Fn(&str, [String; 2
     let ring = Ring::new(ROUNDS, 600.0, &[&common, sets].concat());
     ring.enlarge(2, factor);
     let mut nodes = NODES.map(|node| (node, ring.start(node)));
-    until_says(&nodes[0].1, "the run goes on with 4 of 5 nodes, without 2");
+    until_says(&nodes[0].1, "the run continues with 4 of 5 nodes, without 2");
     let code = nodes[2].1.end_within(Duration::from_secs(60)).0;
     let said = nodes[2].1.errors();
     assert_eq!(code, Some(4), "{said}");
@@ -384,7 +384,7 @@ fn a_node_that_diverges_is_left_out() {
     for model in [&["model.kind=softmax"][..], &["model.kind=mlp", "model.hidden=[32]"]] {
         goes_on_without_2(1e6, model, |said, neighbours| {
             assert!(said.contains("diverged in round"), "{said}");
-            let named = |text: &String| text.contains("node 2 cannot go on: diverged in round");
+            let named = |text: &String| text.contains("node 2 cannot continue: diverged in round");
             assert!(neighbours.iter().any(named), "{neighbours:?}");
         });
     }
@@ -396,7 +396,7 @@ fn a_run_begins_with_a_quorum_and_the_others_join() {
     let ring = Ring::new(ROUNDS, 600.0, &["run.start={ quorum = 3, within_s = 2 }"]);
     let mut nodes: Vec<(usize, Running)> = [0, 1, 2].map(|node| (node, ring.start(node))).into();
     for (_, node) in &nodes {
-        until_says(node, "the run goes on with 3 of 5 nodes, without 3, 4");
+        until_says(node, "the run continues with 3 of 5 nodes, without 3, 4");
     }
     [0, 1, 2].iter().for_each(|node| until_running(&ring.run(*node)));
     nodes.extend([3, 4].map(|node| (node, ring.start(node))));
@@ -496,14 +496,14 @@ fn parts_without_a_majority_wait_and_cut_links_are_left_out() {
     };
     set(1, false);
     for (_, node) in &nodes {
-        until_says(node, "the run goes on with 5 of 5 nodes, without the link 1 - 2");
+        until_says(node, "the run continues with 5 of 5 nodes, without the link 1 - 2");
     }
     ring.until_checkpoints();
     set(3, false);
     for node in [0, 1, 4] {
-        until_says(&nodes[node].1, "the run goes on with 3 of 5 nodes, without 2, 3");
+        until_says(&nodes[node].1, "the run continues with 3 of 5 nodes, without 2, 3");
     }
-    until_says(&nodes[2].1, "2 of 5 nodes are here, at least 3 go on");
+    until_says(&nodes[2].1, "2 of 5 nodes are here, at least 3 continue");
     set(1, true);
     set(3, true);
     until_whole(&nodes[0].1);
@@ -567,7 +567,7 @@ fn a_rule_that_needs_the_absent_node_ends_and_goes_on_when_it_is_back() {
     kill(&mut nodes[3].1);
     for (_, node) in nodes.iter_mut().take(3) {
         assert_eq!(node.end().0, Some(4), "{}", node.errors());
-        let why = "the run cannot go on without the missing nodes";
+        let why = "the run cannot continue without the missing nodes";
         assert!(node.errors().contains(why), "{}", node.errors());
     }
     let mut nodes = [0, 1, 2, 3].map(|node| (node, ring.start(node)));

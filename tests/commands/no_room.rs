@@ -41,7 +41,7 @@ fn a_model_that_does_not_fit_the_memory_is_refused() {
         assert!(line.contains("gradvine node") && line.contains("--no-space-check"), "{line}");
     }
     figures(&refused(tight(3000).arg("plan").args(large)), "measuring the data");
-    // A run that fits goes on.
+    // A run that fits continues.
     let folder = command::folder();
     let small = [
         "simulate",

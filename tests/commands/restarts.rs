@@ -1,4 +1,4 @@
-//! Nodes that are killed and started again: the run goes on from a checkpoint, and ends with the
+//! Nodes that are killed and started again: the run resumes from a checkpoint, and ends with the
 //! same bits.
 #![cfg(unix)]
 
@@ -114,7 +114,7 @@ fn all_nodes_may_be_killed_at_once() {
     });
 }
 
-/// Nothing is lost but time: all nodes begin anew.
+/// Nothing is lost but time: all nodes start from the beginning.
 #[test]
 #[ignore = "slow"]
 fn a_node_without_a_checkpoint_begins_anew_with_all_others() {
@@ -169,7 +169,8 @@ fn a_folder_of_another_run_is_refused_and_a_finished_run_stays_as_it_is() {
         json(&deployment.run("oslo").join("summary.json"))
     );
     assert!(
-        String::from_utf8_lossy(&output.stderr).contains("is over; to begin anew, use --fresh")
+        String::from_utf8_lossy(&output.stderr)
+            .contains("is over; to start from the beginning, use --fresh")
     );
     assert_eq!(fs::read(deployment.run("oslo").join("summary.json")).unwrap(), summary);
 
@@ -303,7 +304,7 @@ fn a_node_that_has_lost_its_disk_comes_back_through_the_others() {
     assert_eq!(change["members"], serde_json::json!(["tokyo", "london", "oslo"]));
     assert_eq!(change["models"], serde_json::json!(["tokyo", "london"]));
     let words =
-        format!("without a checkpoint of round {round}: oslo; all nodes go on from the mean");
+        format!("without a checkpoint of round {round}: oslo; all nodes continue from the mean");
     nodes.iter().for_each(|node| assert!(node.errors().contains(&words), "{}", node.errors()));
     assert!(summary["final"]["test_accuracy_min"].as_f64().unwrap() > 0.9, "{summary}");
 }
@@ -351,7 +352,7 @@ fn json_if(path: &Path) -> Option<serde_json::Value> {
 }
 
 /// Rules with little and much state, over TCP and QUIC, with checkpoints by rounds and by time;
-/// delayed rules begin anew.
+/// delayed rules start from the beginning.
 const RUNS: [&[&str]; 4] = [
     &["--topology", "ring:4", "--rounds", "1200", "--set", "checkpoint.every_rounds=50"],
     &[
@@ -468,5 +469,5 @@ fn an_interrupted_run_in_one_process_goes_on() {
     assert_eq!(rounds(&out), rounds(&whole));
     let refused = gradvine().args(["train", "--resume"]).arg(&out).assert().code(2);
     let errors = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
-    assert!(errors.contains("holds no run that can go on"), "{errors}");
+    assert!(errors.contains("holds no run that can continue"), "{errors}");
 }

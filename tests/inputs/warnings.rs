@@ -23,11 +23,11 @@ const MADE: [(&str, &str, &[&str]); 7] = [
         ],
     ),
     ("net/link/connection.rs", "{text}", &["two programs run with the key of node {name}"]),
-    ("net/life/agreement/start.rs", "{text}", &["is linked, the run has not begun: "]),
+    ("net/life/agreement/start.rs", "{text}", &["is linked, the run has not started: "]),
     (
         "net/life/agreement/assemble.rs",
         "{text}",
-        &[" nodes are here, at least ", "the run goes on with "],
+        &[" nodes are here, at least ", "the run continues with "],
     ),
     ("net/alone.rs", "{reason}; this node refuses node {} for {seconds} s", &["refuses node "]),
     ("run/checkpoint/mod.rs", "{error}; an earlier one is used", &["an earlier one is used"]),

@@ -45,7 +45,7 @@ fn every_combination_runs_or_is_refused_with_a_reason() {
                 run.rounds = 20;
                 match run.try_prepare() {
                     Ok(_) => {
-                        // Warned of or not: what may start must be able to go on for a while.
+                        // Warned of or not: what may start must be able to continue for a while.
                         let models = run.ended().unwrap_or_else(|error| panic!("{what}: {error}"));
                         assert!(
                             models.iter().all(|one| one.model.iter().all(|x| x.is_finite())),

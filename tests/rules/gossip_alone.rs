@@ -6,8 +6,8 @@
 //! are models, and its noise is in proportion to them, |mean| included; around a mean of 0 the
 //! noise falls with the disagreement, and no floor is left to be allowed for. A run ends early once
 //! consensus is below 1e-9 of the start: all compressors here scale with what they compress, so
-//! that smaller disagreement goes on as larger has begun. Where the step has had the time for it
-//! (gamma (1 - rho) rounds >= 2, so that exact gossip of this step would have fallen to e^-4),
+//! that smaller disagreement continues as larger has started. Where the step has had the time for
+//! it (gamma (1 - rho) rounds >= 2, so that exact gossip of this step would have fallen to e^-4),
 //! consensus is below half; and no default is below a twentieth of nominal delta: a step of nothing
 //! would pass else.
 //!

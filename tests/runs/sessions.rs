@@ -319,7 +319,7 @@ fn a_link_that_does_not_come_back_ends_the_run_with_its_reason() {
     });
     for end in ends {
         let text = end.unwrap_err().to_string();
-        assert!(text.contains("did not come back within 2 s (absence.deadline_s)"), "{text}");
+        assert!(text.contains("did not return within 2 s (absence.deadline_s)"), "{text}");
     }
     assert!(begun.elapsed() < Duration::from_secs(30));
 }
@@ -338,7 +338,7 @@ fn a_connection_that_swallows_everything_is_replaced() {
     check(&experiment, results);
 }
 
-/// The TCP addresses die for good: the links go on over QUIC.
+/// The TCP addresses die for good: the links continue over QUIC.
 #[test]
 #[ignore = "slow"]
 fn a_link_moves_to_another_address_and_transport() {

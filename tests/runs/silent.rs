@@ -108,7 +108,7 @@ struct Hostile {
     address: Multiaddr,
     card: RunCard,
     does: Does,
-    /// Whether the run has begun.
+    /// Whether the run has started.
     begun: watch::Receiver<bool>,
 }
 
@@ -149,7 +149,7 @@ impl Hostile {
     }
 }
 
-/// Until a node's run has begun.
+/// Until a node's run has started.
 async fn begins(node: &mut Node) {
     while node.next().await.expect("it has not ended") != Event::Begun {}
 }
@@ -167,7 +167,7 @@ fn ends(does: Does) {
         // The command ends with exit code 4.
         let Err(EndError::Failed(ending)) = ended else { panic!("{:?}", ended.map(|_| ())) };
         // Its link is given up, or the node that awaits it ends.
-        let says = ["did not come back within 1 s (absence.deadline_s)", "node london waited"];
+        let says = ["did not return within 1 s (absence.deadline_s)", "node london waited"];
         assert!(says.iter().any(|says| ending.text.contains(says)), "{}", ending.text);
         assert!(ending.text.contains("in round 0"), "{}", ending.text);
         assert!(["oslo", "tokyo"].iter().any(|name| ending.awaited.contains(&name.to_string())));
@@ -199,7 +199,7 @@ fn members_whose_links_only_break_and_come_back_have_a_deadline() {
     ends(Does::Breaks);
 }
 
-/// Two nodes go on without the third one, which does this on both of its links.
+/// Two nodes continue without the third one, which does this on both of its links.
 fn goes_on(does: Does) {
     let three = Three::new(2, "family = \"complete\"", "policy = 'continue', wait_s = 60.0");
     runtime().block_on(async {
@@ -211,7 +211,7 @@ fn goes_on(does: Does) {
         }
         begun.send(true).unwrap();
         for node in nodes {
-            let ended = timeout(6 * SOON, node.join()).await.expect("it goes on");
+            let ended = timeout(6 * SOON, node.join()).await.expect("it continues");
             let Ok(result) = ended else { panic!("{:?}", ended.map(|_| ())) };
             let last = result.summary.history.last().expect("the members have changed");
             assert_eq!(last.members, ["london", "oslo"]);

@@ -36,7 +36,7 @@ fn whole(folder: &std::path::Path) -> Whole {
 }
 
 fn checked(whole: &Whole, ended: &[Ended]) {
-    let agreed = whole.agreed.get().expect("the run has begun");
+    let agreed = whole.agreed.get().expect("the run has started");
     let scale = agreed.preprocessing.scale.as_ref().expect("it standardises");
     assert!(16 * scale.mean.len() > RECORD_LIMIT, "the sums do not fit an ordinary record");
     for (k, (mean, deviation)) in scale.mean.iter().zip(&scale.deviation).enumerate() {

@@ -277,7 +277,7 @@ impl Exchange {
         })
     }
 
-    /// Ends the run because training cannot go on; all nodes get the reason.
+    /// Ends the run because training cannot continue; all nodes get the reason.
     fn fail(&self, py: Python<'_>, reason: String) -> PyResult<()> {
         self.with(|open| {
             open.lent = None;

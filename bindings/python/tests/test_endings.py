@@ -131,7 +131,7 @@ def test_an_exception_in_a_thread_ends_the_run_with_its_reason(nodes):
     begun = time.monotonic()
 
     def terminate(process: subprocess.Popen[str]) -> None:
-        # The program goes on without its thread.
+        # The program continues without its thread.
         assert process.stdout is not None
         threading.Timer(6.0, process.kill).start()
 
@@ -220,7 +220,7 @@ def test_after_a_failed_cell_the_others_wait_as_long_as_for_a_node_that_is_away(
     open_: list[gradvine.Node] = []
     _, error = everywhere(files, run)
     assert error is not None and error.node == "0"
-    assert "OSError: the camera is gone (its program has not gone on since)" in str(error)
+    assert "OSError: the camera is gone (its program has not continued since)" in str(error)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

@@ -52,7 +52,7 @@ def test_ctrl_c_interrupts_a_wait_within_a_second(nodes):
             node.round()
         except KeyboardInterrupt:
             print("interrupted", flush=True)
-            # The round goes on, and so does the run.
+            # The round continues, and so does the run.
             while not node.done:
                 node.update[:] = 0.0
                 node.round()

@@ -151,7 +151,7 @@ def test_a_killed_program_goes_on_with_the_same_bits(sites, nodes):
     time.sleep(0.5)
     run[1].start()
     joined = run[1].line()["joined"]
-    assert 0 < joined < 61, "it goes on from a checkpoint"
+    assert 0 < joined < 61, "it resumes from a checkpoint"
     results = [site.result() for site in run]
     assert len({result["digest"] for result in results}) == 1
     assert results[0]["rounds"] == 200 and results[0]["resumed"] == 1

@@ -52,7 +52,7 @@ Exit codes:
   1    a study's expectations do not agree with its figures
   2    the configuration or a file is wrong
   3    the run ended, but participation fell short, or records of nodes are missing
-  4    the run could not go on; the existing models are saved
+  4    the run could not continue; the existing models are saved
   130  interrupted; the results so far are written
 
 Logs go to standard error; RUST_LOG=gradvine=debug shows links and handshakes.";
@@ -81,7 +81,7 @@ enum Command {
     Relay(relay::Args),
     /// Show who takes part in a run, and who is away
     Members(members::Args),
-    /// Ask a node on this machine to leave its run; the others go on
+    /// Ask a node on this machine to leave its run; the others continue
     Leave(leave::Args),
     /// Run an experiment on a virtual network, in this process, without sockets
     Simulate(simulate::Args),

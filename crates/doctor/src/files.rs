@@ -126,7 +126,7 @@ fn judge_folder(
     note: &mut dyn FnMut(Finding),
 ) {
     if RunDirectory::can_go_on(&file.out) {
-        let text = format!("{} holds a run: if it is this one, it goes on", file.out.display());
+        let text = format!("{} holds a run: if it is this one, it continues", file.out.display());
         note(match single {
             Some(single) => match single
                 .read

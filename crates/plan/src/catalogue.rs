@@ -147,10 +147,10 @@ fn after_failures(rule: &str) -> &'static str {
     let Some(design) = design else { return "" };
     let members = [0, 1, 2].map(NodeId);
     match (plan::can_pause(&*design.rule.plan), design.restricted(&members, &[])) {
-        (false, _) => "after a restart a run begins anew; absent nodes are awaited",
-        (true, Err(_)) => "after a restart a run goes on; absent nodes are awaited",
+        (false, _) => "after a restart a run starts from the beginning; absent nodes are awaited",
+        (true, Err(_)) => "after a restart a run continues; absent nodes are awaited",
         (true, Ok(_)) => {
-            "after a restart a run goes on, and without absent nodes if absence.policy says so"
+            "after a restart a run continues, and without absent nodes if absence.policy says so"
         }
     }
 }

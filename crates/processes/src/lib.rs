@@ -127,7 +127,7 @@ pub fn run(
     control: &mut Control<'_>,
 ) -> Result<Summary, EndError> {
     let transport = whole.design.experiment.run.transport;
-    // Otherwise the run goes on, with the files that it has.
+    // Otherwise the run continues, with the files that it has.
     if !directory.path().join("nodes").exists() {
         let addresses: Vec<String> = (free_ports(transport, whole.shards.len())?.into_iter())
             .map(|port| transport.address(Ipv4Addr::LOCALHOST, port))
@@ -151,7 +151,7 @@ pub fn is_run(folder: &Path) -> bool {
     folder.join("nodes").is_dir()
 }
 
-/// Checks that a folder holds a run of processes, or of one process, that can go on.
+/// Checks that a folder holds a run of processes, or of one process, that can continue.
 ///
 /// # Errors
 /// If it holds none; `place` is `folder`.
@@ -160,7 +160,7 @@ pub fn check_goes_on(folder: &Path) -> Result<(), ConfigError> {
     if folder.join("experiment.toml").is_file() && is_ready {
         return Ok(());
     }
-    let problem = "this folder holds no run that can go on: one that is over, or that wrote no \
+    let problem = "this folder holds no run that can continue: one that is over, or that wrote no \
                    checkpoint, cannot";
     Err(ConfigError::new("folder", folder.display(), problem))
 }
@@ -399,7 +399,7 @@ impl Process {
         self.ended && self.signal.is_some() && self.restarts < MOST_RESTARTS
     }
 
-    /// Starts it again: it goes on from its newest checkpoint.
+    /// Starts it again: it resumes from its newest checkpoint.
     fn restart(&mut self, command: Command) -> Result<(), EndError> {
         let log = files::append(&self.folder.join("log.txt"))?;
         self.child = spawn(command, &self.folder, log)?;
@@ -430,7 +430,7 @@ impl Process {
         };
         let metadata = file.metadata()?;
         if metadata.len() < self.read || self.file != Some(identity_of(&metadata)) {
-            // The node has gone back to a checkpoint, and has written the file anew.
+            // The node has gone back to a checkpoint, and has written the file again.
             self.read = 0;
             self.metrics.clear();
             self.file = Some(identity_of(&metadata));

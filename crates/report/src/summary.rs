@@ -169,7 +169,7 @@ fn quality(test: &Figures) -> String {
     text
 }
 
-/// Nodes that were started again, and those that came back without their checkpoints.
+/// Nodes that were started again, and those that returned without their checkpoints.
 fn restarts(summary: &Summary) -> String {
     let mut text = String::new();
     let again = summary.participation.iter().filter(|(_, part)| part.restarts > 0);
@@ -197,9 +197,9 @@ pub(crate) fn describe(change: &Change) -> String {
         .collect();
     let mut text = match (change.models.len(), without.as_slice()) {
         (0, _) => format!("{} begin", change.members.join(", ")),
-        (_, []) => format!("{} go on from their mean", change.members.join(", ")),
+        (_, []) => format!("{} continue from their mean", change.members.join(", ")),
         (_, without) => format!(
-            "{} come back: all go on from the mean of {}",
+            "{} return: all continue from the mean of {}",
             without.join(", "),
             change.models.join(", ")
         ),

@@ -24,7 +24,7 @@ pub struct Campaign {
     pub out: Option<PathBuf>,
     /// The folder for the rows as experiment files.
     pub experiments: Option<PathBuf>,
-    /// A folder for runs, so that a study that was stopped goes on.
+    /// A folder for runs, so that a study that was stopped continues.
     pub keep: Option<PathBuf>,
     /// A tenth of the rounds, one seed, no tuning.
     pub quick: bool,

@@ -15,7 +15,7 @@ pub enum Exit {
     Config(String),
     /// 3: the run ended, but not all nodes took part in all rounds.
     Short(String),
-    /// 4: the run could not go on.
+    /// 4: the run could not continue.
     Failed(String),
     /// 130: interrupted; the results so far are written.
     Interrupted(String),

@@ -15,7 +15,7 @@
 #![forbid(unsafe_code)]
 
 /// Prints a line on standard error. If that fails (a full disk, a closed pipe), the line is lost
-/// and the program goes on.
+/// and the program continues.
 #[macro_export]
 macro_rules! note {
     ($($word:tt)*) => {

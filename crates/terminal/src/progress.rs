@@ -101,13 +101,13 @@ impl Display {
         }
     }
 
-    /// The run goes on after this many rounds.
+    /// The run continues after this many rounds.
     fn resume(&mut self, rounds: u64) {
         self.interrupt.reached(rounds);
         self.shown = None;
         match &self.bar {
             Some(bar) => bar.set_position(rounds),
-            None if self.plain => note!("the run goes on after round {rounds}"),
+            None if self.plain => note!("the run continues after round {rounds}"),
             None => {}
         }
     }

@@ -27,7 +27,7 @@ pub fn run_session(
     let mut show = |event: SessionEvent<'_>| match event {
         SessionEvent::Progress(progress) => display.borrow_mut().show(progress),
         SessionEvent::Resumed { rounds } if speaks => {
-            note!("the run goes on after round {rounds}");
+            note!("the run continues after round {rounds}");
         }
         _ => {}
     };

@@ -5,7 +5,7 @@
 //!
 //! A cell that begins with a quote (blanks before it do not count) ends at the next quote that is
 //! not doubled, and only blanks follow it (RFC 4180). Everything else is refused: a reader that
-//! goes on would take the rows up to the next quote for a part of the cell. Any other quote is a
+//! continues would take the rows up to the next quote for a part of the cell. Any other quote is a
 //! part of its cell, as in `5" pipe`.
 //!
 //! A first line `sep=;`, as spreadsheets write it, names the separator.

@@ -47,7 +47,7 @@ impl Node {
         }
         if last.0 < round && self.trees.end_of_calls.is_none() {
             return Err(format!(
-                "the run is to end after round {last}, and round {round} has begun"
+                "the run is to end after round {last}, and round {round} has started"
             ));
         }
         self.lower(Round(last.0.max(round)), takes_best, from);

@@ -35,7 +35,7 @@ impl Node {
             };
             self.incoming.insert(from, Incoming::new(length, content));
         }
-        let incoming = self.incoming.get_mut(&from).expect("it was begun");
+        let incoming = self.incoming.get_mut(&from).expect("it was started");
         incoming.count(bytes.len()).map_err(wrong)?;
         let is_whole = incoming.is_whole();
         match &mut incoming.content {

@@ -16,7 +16,8 @@ use crate::{
 };
 
 impl Node {
-    /// A node that goes on from a snapshot. There is no setup: its learner keeps the merged record.
+    /// A node that continues from a snapshot. There is no setup: its learner keeps the merged
+    /// record.
     pub fn resume(config: NodeConfig, snapshot: Snapshot) -> Node {
         let mut node = Node::new(NodeConfig { setup: None, initial_from: None, ..config });
         let Snapshot { rounds, x, rule, traffic, links, growth, model: _ } = snapshot;
@@ -27,7 +28,8 @@ impl Node {
         node
     }
 
-    /// A node that begins at the mean of some models; the rule and the learner begin anew there.
+    /// A node that begins at the mean of some models; the rule and the learner start from the
+    /// beginning there.
     pub fn rejoin(config: NodeConfig, rejoin: Rejoin) -> Node {
         let Rejoin { rounds, own, models, merged, traffic } = rejoin;
         let setup = config.setup.map(|setup| setup.keep(merged));
@@ -47,7 +49,7 @@ impl Node {
     /// that [`Compute`](super::super::Effect::Compute) lent, if available. `None` before a round is
     /// complete.
     pub fn salvage(&self, lent: impl FnOnce() -> Option<Vec<f32>>) -> Option<OwnModel> {
-        // A node that goes on from a mean has no model of its own before it is formed.
+        // A node that continues from a mean has no model of its own before it is formed.
         let begins = self.rule.is_none() && self.model.is_empty();
         if self.round() == Round(0) || begins {
             return None;

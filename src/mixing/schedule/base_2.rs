@@ -10,7 +10,8 @@
 //! 1. hypercube rounds in every group at once: each group agrees
 //! 2. r = 1 ... L - 1: every node of V_(r+1) ... V_L pairs with one of V_r, weight |V_r| / (|V_r| + ... + |V_L|);
 //!    that brings the mean of V_r to the mean of all, and so the mean of the rest
-//! 3. hypercube rounds in V_r, while the rest goes on with r + 1: each node of V_r has the mean of all
+//! 3. hypercube rounds in V_r, while the rest continues with r + 1: each node of V_r has the mean of
+//!    all
 //! ```
 //! The distance of all pairs is a power of two, so the exponential graph has their links. log2 n
 //! rounds if n is a power of two, else 2 floor(log2 n) + 1. Symmetric matrices, at most one peer

@@ -6,7 +6,8 @@
 //! contraction below is derived here.
 //!
 //! ```text
-//! each round: a random graph in which every node has s neighbours; W = (I + A) / (s + 1), A its adjacency matrix
+//! each round: a random graph in which every node has s neighbours; W = (I + A) / (s + 1), A its
+//! adjacency matrix
 //! ```
 //! All numberings of the nodes are equally probable, so for x with sum 0
 //!
@@ -37,7 +38,7 @@ const ROOM: usize = 1 << 22;
 /// Attempts to draw one round's graph. An attempt rarely fails.
 const ATTEMPTS: u64 = 300;
 
-/// `epidemic:s`: every node exchanges with s others, drawn anew in each round.
+/// `epidemic:s`: every node exchanges with s others, drawn again in each round.
 #[derive(Debug)]
 pub(super) struct Epidemic;
 
@@ -51,7 +52,7 @@ impl Recipe for Epidemic {
     }
 
     fn about(&self) -> &'static str {
-        "each node averages with as many random others as the number says, anew each round; needs \
+        "each node averages with as many random others as the number says, again each round; needs \
          all links; repeats after up to 1024 rounds"
     }
 

@@ -4,7 +4,8 @@
 //! matching at once in place of one pair.
 //!
 //! ```text
-//! each round: the links in a random order, each taken if both its ends are free; the ends of a taken link average
+//! each round: the links in a random order, each taken if both its ends are free; the ends of a
+//! taken link average
 //! ```
 //! With M the mean of all W_t, the expected models move by M, and because W_t is a projection (W_t'
 //! W_t = W_t) the mean square of disagreement shrinks by lambda_2(M) at least: the factor per round
@@ -40,7 +41,7 @@ impl Recipe for RandomMatching {
     }
 
     fn about(&self) -> &'static str {
-        "random disjoint pairs of neighbours average, anew each round; on any topology; repeats \
+        "random disjoint pairs of neighbours average, again each round; on any topology; repeats \
          after up to 1024 rounds"
     }
 

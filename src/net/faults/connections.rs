@@ -202,7 +202,7 @@ fn connect(state: &mut State, link: usize) {
     state.at(again, Act::Connect(link));
 }
 
-/// An end goes on with its session over a new connection.
+/// An end continues with its session over a new connection.
 fn resume(
     state: &mut State,
     connection: u64,
@@ -528,7 +528,7 @@ fn close(state: &mut State, connection: u64, side: usize) {
     }
 }
 
-/// Gives up a lost link that has not come back.
+/// Gives up a lost link that has not return.
 fn expire(state: &mut State, host: u64, peer: NodeId, lost: Duration) {
     let Some(host) = state.hosts.get_mut(&host) else { return };
     let Some(end) = host.ends.get_mut(&peer) else { return };
@@ -536,7 +536,7 @@ fn expire(state: &mut State, host: u64, peer: NodeId, lost: Duration) {
         return;
     }
     (end.is_over, end.lost) = (true, None);
-    host.events.push_back(Event::Down { peer, reason: "it did not come back".into() });
+    host.events.push_back(Event::Down { peer, reason: "it did not return".into() });
     let machine = host.machine;
     state.notify(machine);
 }

@@ -128,7 +128,7 @@ fn no_node_waits_past_its_deadline() {
             let waited = ended >= begun + DEADLINE && ended <= latest;
             assert!(waited, "seed {seed}: machine {machine} ended after {ended:?}");
         }
-        // Started again and again, they go on when the absent node is back.
+        // Started again and again, they continue when the absent node is back.
         check::check(&scenario, &ran).unwrap_or_else(|problem| panic!("seed {seed}: {problem}"));
     }
 }

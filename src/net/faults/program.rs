@@ -1,5 +1,5 @@
 //! The program of a node: the code of a real one on a thread, of which only one runs at a time.
-//! Whenever it waits, the world goes on.
+//! Whenever it waits, the world continues.
 
 use std::{
     any::Any,

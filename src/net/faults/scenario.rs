@@ -11,7 +11,7 @@ use crate::{
 /// How long the faults of a run last at most, in milliseconds from its start.
 const FAULTS: u64 = 9_000;
 
-/// How long nodes wait for an absent one, if the run does not go on without it.
+/// How long nodes wait for an absent one, if the run does not continue without it.
 pub(super) const DEADLINE: Duration = Duration::from_secs(100);
 
 /// What the nodes do without an absent one.
@@ -19,7 +19,7 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(100);
 pub(super) enum Policy {
     /// They wait: no fault lasts longer than they do.
     Wait,
-    /// They go on after three seconds.
+    /// They continue after three seconds.
     Continue,
 }
 

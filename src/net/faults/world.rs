@@ -47,7 +47,7 @@ const MEMBERSHIP: &str = "run/checkpoints/NODE/membership.json";
 /// A bug that the checks must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bug {
-    /// A writer goes on after the last frame that it wrote.
+    /// A writer continues after the last frame that it wrote.
     NoRetransmission,
     /// A frame begins again although the receiver has some of its bytes.
     PieceTwice,
@@ -64,7 +64,7 @@ pub(super) enum Bug {
 /// What happens at some time.
 #[derive(Debug)]
 pub(super) enum Act {
-    /// A program has waited for long enough, unless it has begun another wait since.
+    /// A program has waited for long enough, unless it has started another wait since.
     Wake { machine: usize, wait: u64 },
     /// A machine starts its program.
     Start(usize),
@@ -326,7 +326,7 @@ impl World {
         let result = scheduled.unwrap_or_else(|payload| {
             Err(format!("at {:?}: {}", world.lock().now, describe_panic(&*payload)))
         });
-        // Nothing of this world may go on.
+        // Nothing of this world may continue.
         let machines = world.lock().machines.len();
         for machine in 0..machines {
             world.kill(machine, &messages);

@@ -128,7 +128,7 @@ pub(crate) fn run_attempts(
             }
             Stopped::Silent(peer, text) => refuse(peer, text),
         };
-        // A node that went on forms its results anew.
+        // A node that continued forms its results again.
         written = match (&results, resumed) {
             (Some(results), _) => Some(Written::of(&results.mean, &results.history)),
             (None, true) => None,
@@ -144,7 +144,7 @@ pub(crate) fn run_attempts(
             let (mut late, back) = (numbers(absence.late), numbers(absence.back));
             late.extend(part.unused().filter(|peer| !back.contains(peer)));
             let absence = Absence { late, back };
-            let kept = checkpoints.as_ref().expect("a run that goes on has checkpoints");
+            let kept = checkpoints.as_ref().expect("a run that continues has checkpoints");
             let here = Here { node, neighbours: &neighbours, design };
             let chooses = Chooses {
                 current: &current,
@@ -207,7 +207,7 @@ pub(crate) struct Part<'a> {
 
 impl<'a> Part<'a> {
     /// # Errors
-    /// If the run cannot go on with these members.
+    /// If the run cannot continue with these members.
     fn new(
         Here { node, neighbours, design: whole }: Here<'_, 'a>,
         membership: Membership,
@@ -217,7 +217,7 @@ impl<'a> Part<'a> {
         let restricted = (!is_whole).then(|| whole.restricted(members, cut)).transpose();
         let restricted = restricted.map_err(|error| {
             let nodes = membership.absent(whole.topology.nodes());
-            let text = format!("the run cannot go on without the missing nodes: {error}");
+            let text = format!("the run cannot continue without the missing nodes: {error}");
             RunError::Deadline { nodes, text }
         })?;
         let Some(id) = membership.place(node) else {
@@ -277,7 +277,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// One attempt: the links are made anew.
+    /// One attempt: the links are made again.
     fn attempt(
         &self,
         network: &mut dyn Network,
@@ -359,7 +359,7 @@ struct LocalObserver<'a> {
     /// The numbers of nodes in the topology of the run.
     numbers: &'a [NodeId],
     observer: &'a mut dyn Observer,
-    /// Whether the node has gone on.
+    /// Whether the node has continued.
     resumed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Neighbours that have broken the protocol: while the run goes on without their links, their
+//! Neighbours that have broken the protocol: while the run continues without their links, their
 //! connections are refused, each time for twice as long.
 
 use std::time::{Duration, Instant};

@@ -78,7 +78,7 @@ pub enum Event {
     },
     /// The oldest frame queued on this link was written: its slot is free.
     Taken(NodeId),
-    /// A connection broke; the link may come back.
+    /// A connection broke; the link may return.
     Lost {
         /// The neighbour at its other end.
         peer: NodeId,

@@ -23,7 +23,7 @@ pub struct Deadlines {
     pub heartbeat: Duration,
     /// For the neighbours' goodbyes, once this node has finished.
     pub goodbye: Duration,
-    /// For a link that broke during the run to come back; `None` for ever.
+    /// For a link that broke during the run to return; `None` for ever.
     pub absence: Option<Duration>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct Limits {
     pub work: Duration,
     /// While another node is known to wait for a lost link; `None` for ever.
     pub absence: Option<Duration>,
-    /// Whether the run goes on without nodes that do not come back.
+    /// Whether the run continues without nodes that do not return.
     pub goes_on: bool,
     /// Until a run begins without some nodes, if it does.
     pub start: Option<Duration>,

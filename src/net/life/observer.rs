@@ -14,7 +14,7 @@ pub(crate) trait NodeObserver {
     /// The node begins.
     fn begins(&mut self, lent: &Lent);
 
-    /// The node goes on after this many rounds; reports of later rounds no longer count.
+    /// The node continues after this many rounds; reports of later rounds no longer count.
     fn resumes(&mut self, rounds: Round);
 
     /// The link to `peer` is up, as number `up` of the node's `links`.

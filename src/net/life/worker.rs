@@ -71,9 +71,9 @@ pub(crate) enum Stopped {
     Restarted(NodeId, Option<Box<Ended>>),
     /// The members must be chosen again. The results are there if the node had written them.
     Absent(Absence, Option<Box<Ended>>),
-    /// A neighbour broke the protocol, and the run can go on without it.
+    /// A neighbour broke the protocol, and the run can continue without it.
     Broken(NodeId, Failure),
-    /// A neighbour carries nothing on, and the run can go on without it. The text says how long.
+    /// A neighbour carries nothing on, and the run can continue without it. The text says how long.
     Silent(NodeId, String),
 }
 
@@ -142,7 +142,7 @@ impl Worker {
             Err(RunError::Absent(peers)) => {
                 return Err(Stopped::Absent(peers, results.map(Box::new)));
             }
-            // The run can go on without the nodes that are not here.
+            // The run can continue without the nodes that are not here.
             Err(RunError::Deadline { nodes: late, text })
                 if limits.goes_on && (again || start || is_over) =>
             {
@@ -150,7 +150,7 @@ impl Worker {
                 let absence = Absence { late, ..Absence::default() };
                 return Err(Stopped::Absent(absence, results.map(Box::new)));
             }
-            // It said what no node of this run can say: the run can go on without it.
+            // It said what no node of this run can say: the run can continue without it.
             Err(RunError::Failed { ref failure, .. })
                 if limits.goes_on && failure.culprit().is_some() =>
             {
@@ -184,7 +184,7 @@ impl Worker {
         let mut driver =
             Driver { id, topology: &topology, limits, links, state, saver, observer, stop, meter };
         // A panic in code of the program (evaluations, events): the neighbours get the reason and
-        // the model is saved before it goes on.
+        // the model is saved before it continues.
         let result = panic::catch_unwind(AssertUnwindSafe(|| driver.drive(early)));
         let (result, payload) = match result {
             Ok(result) => (result, None),

@@ -220,8 +220,8 @@ impl Link {
         }
     }
 
-    /// What this node knows anew about the work of all nodes; if it is nothing, from time to time a
-    /// heartbeat.
+    /// What this node knows again about the work of all nodes; if it is nothing, from time to time
+    /// a heartbeat.
     fn signs_of_work(&self, open: &mut Open) -> Vec<Message> {
         let saves = self.status.saves().news(&mut open.sent_saves);
         let paces = self.status.paces().news(&mut open.sent_paces);

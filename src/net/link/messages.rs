@@ -31,7 +31,7 @@ impl Link {
             && self.is_history(history)
     }
 
-    /// Whether a run can begin or go on there.
+    /// Whether a run can begin or continue there.
     fn is_place(&self, at: &Beginning) -> bool {
         at.without.iter().all(|node| node.index() < self.nodes) && self.is_history(&at.history)
     }

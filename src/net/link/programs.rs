@@ -20,7 +20,7 @@ use super::session::random;
 /// How long a program must have been gone before its rival takes its place.
 const GONE: Duration = Duration::from_secs(60);
 
-/// How long a program whose link was up until another connected has to come back.
+/// How long a program whose link was up until another connected has to return.
 const BACK: Duration = Duration::from_secs(3);
 
 /// The programs of one key that are remembered.
@@ -192,7 +192,7 @@ mod tests {
             assert_eq!(meet(id, 100 * id as i64, after), 0);
         }
         assert!(!programs.are_rivals() && programs.rival_of(3).is_none());
-        // A copy of 3: whichever of them comes back, 3 stays, as it was started first.
+        // A copy of 3: whichever of them returns, 3 stays, as it was started first.
         assert_eq!(meet(4, 400, 5), 0, "it may have been started again");
         assert_eq!(meet(3, 300, 6), 0);
         assert!(programs.are_rivals());

@@ -2,7 +2,7 @@
 //!
 //! Frames are numbered from 1 in each direction. The sender keeps a frame until the receiver has
 //! acknowledged it. When a connection breaks, both ends say in the next hello which frames they
-//! have, and how many bytes of the next one, and the sender goes on after them: no frame is lost,
+//! have, and how many bytes of the next one, and the sender continues after them: no frame is lost,
 //! none is delivered twice, and a frame that takes longer than its connection arrives. Both ends
 //! also say which *incarnation* they are, a random number of the running program: a program that
 //! was started again has lost its frames, and is recognised.
@@ -52,18 +52,19 @@ pub(crate) fn random() -> u64 {
 /// What a link does with its session on a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meeting {
-    /// It goes on with the same program.
+    /// It continues with the same program.
     Continues,
     /// It begins.
     Begins,
-    /// It begins anew: the neighbour's program was started again before the run began.
+    /// It starts from the beginning: the neighbour's program was started again before the run
+    /// began.
     BeginsAnew,
     /// The neighbour's program was started again, and has lost its frames.
     Lost,
 }
 
 /// Compares the incarnation of the neighbour's program with the one that is known (0: none).
-/// `begun` says whether the run has begun.
+/// `begun` says whether the run has started.
 pub(crate) fn meet(known: u64, incarnation: u64, begun: bool) -> Meeting {
     match known {
         _ if known == incarnation => Meeting::Continues,
@@ -117,7 +118,7 @@ impl Outbox {
         self.partial
     }
 
-    /// Goes on where the receiver of a new connection is: it has `received` frames and `partial`
+    /// Continues where the receiver of a new connection is: it has `received` frames and `partial`
     /// bytes of the next one.
     ///
     /// # Errors
@@ -260,7 +261,7 @@ pub(crate) struct Inbox {
     filled: usize,
     /// The bytes of the next frame that have arrived in earlier pieces.
     before: usize,
-    /// The length of the next frame, once it has begun.
+    /// The length of the next frame, once it has started.
     length: Option<usize>,
     received: Arc<Received>,
     sizes: Sizes,

@@ -2,7 +2,7 @@
 //! each a task of its own.
 //!
 //! * A link is a [session](super::session) that outlives its connections. When one breaks, the end
-//!   that knows an address dials again, both say which frames they have, and the link goes on. It
+//!   that knows an address dials again, both say which frames they have, and the link continues. It
 //!   is given up after `absence.deadline_s`.
 //! * The end that dialled opens the control stream; both say hello on it and compare their runs.
 //! * Each end opens one bulk stream for its frames. Reading never waits for writing.
@@ -47,7 +47,7 @@ use crate::{
 /// The maximum number of frames handed to the writer and not yet sent.
 pub(crate) use crate::gossip::flights::SLOTS;
 
-/// How often a link that is down looks whether the run has begun.
+/// How often a link that is down looks whether the run has started.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A connection that lasts longer ends an absence, even if no frame was due.
@@ -133,9 +133,9 @@ pub(crate) struct Link {
 /// The frames and bytes of the next frame that each end has received from the other.
 type Moved = [(u64, u64); 2];
 
-/// Why a session cannot go on.
+/// Why a session cannot continue.
 enum Lost {
-    /// The neighbour's program was started again after the run had begun.
+    /// The neighbour's program was started again after the run had started.
     Program,
     /// The two ends do not agree on the frames that were sent.
     Frames(String),
@@ -189,7 +189,7 @@ impl Link {
                         None => return,
                     },
                     Err(lost) => {
-                        // What one end has lost does not come back.
+                        // What one end has lost does not return.
                         let _ = self.events.send(match lost {
                             Lost::Program if self.restarts => Event::Restarted(self.node),
                             lost => {
@@ -281,7 +281,7 @@ impl Link {
                     Connection::Closed { .. } => {}
                 },
                 changed = self.leaving.changed() => changed.ok()?,
-                // The run may have begun meanwhile.
+                // The run may have started meanwhile.
                 () = time::sleep(LOOK) => {}
                 () = expired => {
                     self.give_up();
@@ -308,14 +308,14 @@ impl Link {
         }
     }
 
-    /// Reports that a lost link has not come back.
+    /// Reports that a lost link has not return.
     fn give_up(&mut self) {
         let Some((since, reason)) = self.lost.take() else { return };
         let mut missing = self.status.missing().into_iter();
         let trouble = missing.find(|(node, _)| *node == self.node).map(|(_, text)| text);
         let trouble = trouble.filter(|text| *text != linked(&reason));
         let reason = format!(
-            "it broke ({reason}) and did not come back within {:.0} s (absence.deadline_s): {}",
+            "it broke ({reason}) and did not return within {:.0} s (absence.deadline_s): {}",
             since.elapsed().as_secs_f64(),
             trouble.unwrap_or_else(|| "there was no new connection".into())
         );
@@ -326,7 +326,7 @@ impl Link {
     /// next one.
     ///
     /// # Errors
-    /// If the neighbour's program was started again after the run had begun.
+    /// If the neighbour's program was started again after the run had started.
     async fn resume(
         &mut self,
         incarnation: u64,
@@ -348,7 +348,7 @@ impl Link {
         Ok(())
     }
 
-    /// Ends a link that cannot go on, once the neighbour has the reason.
+    /// Ends a link that cannot continue, once the neighbour has the reason.
     async fn part(&mut self, mut streams: Streams, id: ConnectionId) {
         // The core decides that the run ends, and why.
         let _ = timeout(CLOSING, self.leaving.changed()).await;

@@ -2,8 +2,9 @@
 //! bulk stream.
 //!
 //! ```text
-//! control   length u32 | message (bincode, fixed integers)          both ways, at most 1 MiB + 4 KiB each
-//! bulk      length u64 | sequence u64 | frame                       one stream a direction
+//! control   length u32 | message (bincode, fixed integers)          both ways, at most 1 MiB + 4
+//! KiB each bulk      length u64 | sequence u64 | frame                       one stream a
+//! direction
 //! ```
 //! On a new connection the first frame continues at the byte that the receiver's hello names.
 //! All numbers are little-endian. A length is compared with its limit before memory is reserved.
@@ -85,7 +86,7 @@ pub enum StartMessage {
     Ready(Saved),
     /// To the parent and the children: some links are missing, with their names.
     Waiting(String),
-    /// To the children: all nodes are linked, and the run begins or goes on.
+    /// To the children: all nodes are linked, and the run begins or continues.
     Begin(Beginning),
     /// To the parent: this node and all nodes below it have written their results.
     Written,
@@ -122,13 +123,13 @@ pub struct Kept {
     pub rounds: u64,
 }
 
-/// Where a run begins or goes on.
+/// Where a run begins or continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beginning {
     /// Rounds done.
     pub rounds: u64,
     /// Whether all nodes begin at the mean of the models that some have, after round 0.
-    pub anew: bool,
+    pub again: bool,
     /// The nodes that have no checkpoint of that round: they give no model to the mean.
     pub without: Vec<NodeId>,
     /// All changes so far.
@@ -188,7 +189,7 @@ pub struct Hello {
     pub(crate) arithmetic: u64,
     /// The number of the other's last frame that this node has.
     pub(crate) received: u64,
-    /// The bytes of the next one that have arrived: the sender goes on after them.
+    /// The bytes of the next one that have arrived: the sender continues after them.
     pub(crate) partial: u64,
     /// A random number of this node's running program.
     pub(crate) incarnation: u64,

@@ -2,7 +2,7 @@
 //!
 //! An address of this node in the topology that ends in `/p2p-circuit` names a relay. The node
 //! reserves a place there and keeps it: libp2p renews it while the connection lasts, and this
-//! module reserves anew after one that broke.
+//! module reserves again after one that broke.
 
 use std::time::{Duration, Instant};
 
@@ -129,7 +129,7 @@ impl Reservation {
         // One line for a relay that stays away, not one for each attempt.
         if self.failures == 0 {
             tracing::warn!(
-                "no place at the relay {}: {reason}; this node goes on trying",
+                "no place at the relay {}: {reason}; this node keeps trying",
                 self.address
             );
         }

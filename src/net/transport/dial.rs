@@ -428,7 +428,7 @@ mod tests {
         dial.learn(vec![inside.clone(), outside.clone()], &dialled, true);
         assert!(dial.under_way.is_none() && dial.due <= Instant::now());
         assert_eq!(dial.direct(), [inside.clone(), outside], "another private address is not");
-        // An attempt at another kind of connection goes on.
+        // An attempt at another kind of connection continues.
         dial.under_way = Some(ConnectionId::new_unchecked(2));
         dial.learn(vec![inside], &dialled, false);
         assert!(dial.under_way.is_some());

@@ -94,7 +94,7 @@ pub(crate) fn swarm(
         allowed.allow_peer(neighbour.peer);
     }
     let count = neighbours.len() as u32;
-    // A neighbour may connect anew before its old connections are closed.
+    // A neighbour may connect again before its old connections are closed.
     let limits = connection_limits::ConnectionLimits::default()
         .with_max_established(Some(4 * count + RELAYS))
         .with_max_established_per_peer(Some(4));

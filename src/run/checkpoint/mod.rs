@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! RUN/checkpoints/NODE/run.json                       what the checkpoints belong to
-//! RUN/checkpoints/NODE/begun                          empty: the run has begun
+//! RUN/checkpoints/NODE/begun                          empty: the run has started
 //! RUN/checkpoints/NODE/membership.json                the membership that the node adopted last
 //! RUN/checkpoints/NODE/round-000000000120.safetensors
 //! ```
@@ -109,7 +109,7 @@ pub enum Every {
     Rounds(u64),
     /// After this time.
     Time(Duration),
-    /// Never: a run that is disturbed begins anew.
+    /// Never: a run that is disturbed starts from the beginning.
     Never,
 }
 
@@ -160,8 +160,9 @@ fn foreign(folder: &Path, what: &str) -> ConfigError {
         "checkpoints",
         folder.display(),
         format!(
-            "belong to another run: {what}; give the files of that run to go on with it, name \
-             another run directory, or begin anew with --fresh (in Python: fresh=True)"
+            "belong to another run: {what}; give the files of that run to continue with it, name \
+             another run directory, or start from the beginning with --fresh (in Python: \
+             fresh=True)"
         ),
     )
 }
@@ -303,13 +304,13 @@ impl Checkpoints {
         Ok(replace_file(&*self.disk, &path, &mut |file| file.write_all(&text))?)
     }
 
-    /// Records that the run has begun.
+    /// Records that the run has started.
     pub(crate) fn begin(&self) {
         // Without it a node that is started again waits for a shorter time.
         let _ = self.disk.write(&self.folder.join(BEGUN), &mut |_| Ok(()));
     }
 
-    /// Whether the run has begun.
+    /// Whether the run has started.
     pub(crate) fn has_begun(&self) -> bool {
         self.disk.exists(&self.folder.join(BEGUN))
     }
@@ -549,7 +550,7 @@ mod tests {
         let mut others = sections();
         others[0] = "nodes = 3".into();
         open(folder.path(), &others).unwrap();
-        // That run has not begun.
+        // That run has not started.
         let all = open(folder.path(), &sections()).unwrap();
         assert!(!all.used);
         all.begin();
@@ -593,13 +594,13 @@ mod tests {
         fs::remove_file(all.path(3)).unwrap();
         let error = all.available().unwrap_err().to_string();
         assert!(error.contains("belong to another run: round-000000000006"), "{error}");
-        // A restart keeps its own ones, a beginning anew does not.
+        // A restart keeps its own ones, a beginning again does not.
         all.write(&checkpoint(3)).unwrap();
         let again = open(folder.path(), &sections()).unwrap();
         assert_eq!(again.available().unwrap().0, [(7, 3)]);
         fs::remove_file(all.folder.join(RUN)).unwrap();
-        let anew = open(folder.path(), &sections()).unwrap();
-        assert!(anew.available().unwrap_err().to_string().contains("another beginning"));
+        let again = open(folder.path(), &sections()).unwrap();
+        assert!(again.available().unwrap_err().to_string().contains("another beginning"));
     }
 
     #[test]

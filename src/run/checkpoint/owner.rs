@@ -20,7 +20,8 @@ pub struct Owner {
     name: String,
     /// A hash of the canonical texts of topology, experiment and model.
     settings: String,
-    /// Drawn when the run first begins in a folder: a run that begins anew there has another one.
+    /// Drawn when the run first begins in a folder: a run that starts from the beginning there has
+    /// another one.
     pub(super) incarnation: String,
 }
 
@@ -79,7 +80,7 @@ impl Owner {
         } else if self.settings != other.settings {
             Some("of a run with another experiment, topology or model".into())
         } else if self.incarnation != other.incarnation {
-            Some("of another beginning of this run: it began anew, or on another machine".into())
+            Some("of another start of this run: with --fresh, or on another machine".into())
         } else {
             None
         }

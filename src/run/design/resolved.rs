@@ -149,7 +149,7 @@ impl Design {
         Design::resolve(experiment, topology, tensors, initial, (0, 0))?.check_members()
     }
 
-    /// Checks the numbers of nodes that the run needs, and whether it can go on without some.
+    /// Checks the numbers of nodes that the run needs, and whether it can continue without some.
     fn check_members(self) -> Result<Design, ConfigError> {
         let nodes = self.topology.nodes();
         let Experiment { run, absence, checkpoint, .. } = &self.experiment;
@@ -201,7 +201,7 @@ impl Design {
             );
         }
         if checkpoint.every_s == 0.0 && checkpoint.every_rounds.is_none() {
-            return wrong("nodes go on from checkpoints, and checkpoint.every_s is 0 (never)");
+            return wrong("nodes continue from checkpoints, and checkpoint.every_s is 0 (never)");
         }
         if self.initial_from.is_some() && run.start.quorum().is_some() {
             let problem = "model.init names a node that gives the initial model: use \"all\"";

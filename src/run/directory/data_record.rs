@@ -161,7 +161,8 @@ impl DataRecord {
         };
         let problem = format!(
             "the run in {} began with other rows: {}, and now there are {}. A run resumes with \
-             the rows that it began with; to train on these, begin anew in another folder",
+             the rows that it began with; to train on these, start from the beginning in another \
+             folder",
             folder.display(),
             say(then),
             say(now)

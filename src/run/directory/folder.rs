@@ -72,7 +72,7 @@ impl RunDirectory {
     /// # Errors
     /// If another process writes a run into it (then it stays as it is), or a file cannot be
     /// removed or written.
-    pub fn anew(path: &Path) -> Result<RunDirectory, ConfigError> {
+    pub fn again(path: &Path) -> Result<RunDirectory, ConfigError> {
         let held = Held::take(path)?;
         clear(path).map_err(|error| {
             ConfigError::new("run.out", path.display(), format!("cannot be removed: {error}"))
@@ -80,7 +80,7 @@ impl RunDirectory {
         held.open()
     }
 
-    /// Opens the folder of a run that goes on; its files stay as they are until
+    /// Opens the folder of a run that continues; its files stay as they are until
     /// [`RunDirectory::rewind`].
     ///
     /// # Errors
@@ -94,12 +94,13 @@ impl RunDirectory {
         Ok(RunDirectory { path, fresh: false, goes_on: true, metrics, _lock })
     }
 
-    /// Whether a folder holds a run that can go on: it has checkpoints, or had begun to write them.
+    /// Whether a folder holds a run that can continue: it has checkpoints, or had started to write
+    /// them.
     pub fn can_go_on(path: &Path) -> bool {
         path.join(CHECKPOINTS).is_dir()
     }
 
-    /// Removes what was written after this many rounds: the run goes on from there.
+    /// Removes what was written after this many rounds: the run continues from there.
     ///
     /// # Errors
     /// If `metrics.jsonl` cannot be read or written.
@@ -467,7 +468,7 @@ mod tests {
             assert!(error.contains("another process writes a run into this folder"), "{error}");
             assert_eq!(contents(&path), before);
         };
-        refused(RunDirectory::anew(&path));
+        refused(RunDirectory::again(&path));
         refused(RunDirectory::create(&path));
         refused(RunDirectory::go_on(&path));
         // A run that never began, so that its folder looks free, while it is started again.
@@ -476,7 +477,7 @@ mod tests {
         assert!(RunDirectory::create(&path).is_err());
         assert_eq!(contents(&path), before);
         drop(held);
-        let fresh = RunDirectory::anew(&path).unwrap();
+        let fresh = RunDirectory::again(&path).unwrap();
         let names: Vec<_> = contents(&path).into_iter().map(|(path, _)| path).collect();
         assert_eq!(names, [path.join(".lock"), path.join("metrics.jsonl")]);
         drop(fresh);
@@ -486,7 +487,7 @@ mod tests {
     fn files_that_no_run_wrote_are_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("experiment.toml"), "mine").unwrap();
-        for opened in [RunDirectory::create(folder.path()), RunDirectory::anew(folder.path())] {
+        for opened in [RunDirectory::create(folder.path()), RunDirectory::again(folder.path())] {
             let error = opened.unwrap_err().to_string();
             assert!(error.contains("no run has written the experiment.toml"), "{error}");
         }

@@ -46,7 +46,7 @@ impl Departure {
 /// replaces the run directory of the file.
 ///
 /// # Errors
-/// If no node runs there, its run cannot go on without it, or it does not end in time.
+/// If no node runs there, its run cannot continue without it, or it does not end in time.
 pub fn leave(node: &Path, out: Option<&Path>, within: Duration) -> Result<PathBuf, ConfigError> {
     let folder = match out {
         Some(out) => out.to_path_buf(),

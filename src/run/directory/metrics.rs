@@ -58,7 +58,7 @@ impl Metric {
 pub(crate) struct MeanLoss {
     sum: f64,
     rounds: u64,
-    /// Whether the next round begins anew.
+    /// Whether the next round starts from the beginning.
     recorded: bool,
 }
 

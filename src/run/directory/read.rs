@@ -29,7 +29,7 @@ pub struct Run {
     pub settings: Vec<(String, String)>,
     /// Graph and weights.
     pub topology: Topology,
-    /// The summary; `None` while the run goes on, or if it was killed.
+    /// The summary; `None` while the run continues, or if it was killed.
     pub summary: Option<Summary>,
     /// Its evaluations, by ascending round.
     pub points: Vec<Point>,
@@ -79,7 +79,7 @@ pub enum Status {
     Diverged(u64),
     /// Rounds done when the user stopped it.
     Interrupted(u64),
-    /// Why it could not go on.
+    /// Why it could not continue.
     Failed(String),
     /// Nodes that missed rounds.
     Short(Vec<String>),

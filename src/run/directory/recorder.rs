@@ -132,7 +132,7 @@ impl Recorder {
         state.lent.push((node, lent.clone()));
     }
 
-    /// A node goes on from a checkpoint: its model is not final.
+    /// A node resumes from a checkpoint: its model is not final.
     pub(crate) fn resumes(&self, node: NodeId) {
         let mut state = self.lock();
         state.closings.remove(&node);

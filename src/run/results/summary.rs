@@ -125,7 +125,7 @@ pub struct Summary {
     /// Whether it was interrupted before its last round.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interrupted: bool,
-    /// Why it could not go on.
+    /// Why it could not continue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     /// The node that failed first, as far as this node knows.
@@ -133,11 +133,11 @@ pub struct Summary {
     pub failed_at: Option<String>,
 }
 
-/// A change of the members of a run. All members went on from the mean of some models, and rule and
-/// optimizer began anew there.
+/// A change of the members of a run. All members continued from the mean of some models, and rule
+/// and optimizer started from the beginning there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// The rounds after which they went on.
+    /// The rounds after which they continued.
     pub round: u64,
     /// The names of the members from then on.
     pub members: Vec<String>,

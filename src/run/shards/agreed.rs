@@ -20,7 +20,7 @@ impl<T> Clone for Agreed<T> {
 }
 
 impl<T> Agreed<T> {
-    /// The value; `None` before the run has begun.
+    /// The value; `None` before the run has started.
     pub fn get(&self) -> Option<Arc<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

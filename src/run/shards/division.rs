@@ -80,7 +80,7 @@ impl TestRows {
         self.all().map(|rows| rows.raw().rows()).sum()
     }
 
-    /// Scores a model on all of them; `None` without any, or before the run has begun.
+    /// Scores a model on all of them; `None` without any, or before the run has started.
     pub(crate) fn score(&self, model: &Model, x: &[f32]) -> Option<Score> {
         let scores: Option<Vec<Score>> =
             self.all().map(|rows| Some(evaluate(model, x, &*rows.ready()?).into())).collect();

@@ -100,7 +100,7 @@ impl Shared {
         }
     }
 
-    /// The data as the model sees it, once the run has begun.
+    /// The data as the model sees it, once the run has started.
     pub fn ready(&self) -> Option<Arc<Dataset>> {
         let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         prepared.as_ref().map(|ready| Arc::clone(&ready.rows))
@@ -170,7 +170,7 @@ fn limit(model: &Model, data: &Dataset) -> f64 {
 }
 
 impl ShardLearner {
-    /// A learner that has not begun. It sets `agreed` when it knows the constants of the run.
+    /// A learner that has not started. It sets `agreed` when it knows the constants of the run.
     pub(crate) fn new(
         design: Arc<Design>,
         model: Model,
@@ -251,7 +251,7 @@ impl Learner for ShardLearner {
                 .map(|kept| kept.rows.prepare(preprocessing))
                 .transpose()?,
             tally: None,
-            // A rule that withstands wrong models goes on although one node's has diverged.
+            // A rule that withstands wrong models continues although one node's has diverged.
             limit: match design.sums().liars {
                 Some(_) => f64::MAX,
                 None => limit(&self.model, &data),
@@ -441,7 +441,7 @@ mod tests {
         assert_eq!(first.agreed.get().unwrap(), of_some);
         let rows = |whole: &Whole| whole.shards[0].ready().unwrap();
         assert_eq!(rows(&first).features, rows(&again).features);
-        // The same constants prepare nothing anew.
+        // The same constants prepare nothing again.
         let before = rows(&first);
         learner.prepare(&without).unwrap();
         assert!(Arc::ptr_eq(&before, &rows(&first)));

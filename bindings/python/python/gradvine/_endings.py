@@ -124,14 +124,14 @@ def _end_cell(result: Any) -> None:
 
 
 def _leave_later(error: BaseException, nodes: list[Loop]) -> None:
-    """The loop may be mended and go on; the others wait as long as for a node that is away."""
+    """The loop may be mended and continue; the others wait as long as for a node that is away."""
     if not isinstance(error, Exception):
         return
     reason = f"{type(error).__name__}: {error}"
     for node in nodes:
         seconds, calls = node._deadline_s, node._calls
         _log.warning(
-            "node %s is still in the run, and the others wait for its next round: go on with the "
+            "node %s is still in the run, and the others wait for its next round: resume the "
             "loop, or call node.fail(reason) or node.close()%s",
             node.name,
             f"; without a call within {seconds:g} s it ends the run" if seconds > 0.0 else "",
@@ -144,4 +144,4 @@ def _leave_later(error: BaseException, nodes: list[Loop]) -> None:
 
 def _leave_now(node: Loop, calls: int, reason: str) -> None:
     if node._is_running and node._calls == calls:
-        node._abandon(f"{reason} (its program has not gone on since)")
+        node._abandon(f"{reason} (its program has not continued since)")

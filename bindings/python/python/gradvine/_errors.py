@@ -32,7 +32,7 @@ class SetupError(Error, ValueError):
 
 
 class RunError(Error, RuntimeError):
-    """The run could not go on. The results so far are in :attr:`folder`."""
+    """The run could not continue. The results so far are in :attr:`folder`."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class RunInterrupted(RunError):
 
 
 class RunLeft(RunError):
-    """This node was asked to leave (``gradvine leave``); the others go on."""
+    """This node was asked to leave (``gradvine leave``); the others continue."""
 
 
 class RunIncomplete(RunError):

@@ -62,7 +62,7 @@ def join(
     plainly, whatever the rule does with the parameters (under a rule without common rounds, or one
     that defends against liars, only at the end); ``"local"`` leaves them to each node. ``agreed``:
     further values that must be the same at all nodes, by key. ``out`` and ``fresh``: the run
-    directory, and whether to begin anew in it.
+    directory, and whether to start from the beginning in it.
 
     Raises :class:`SetupError` if a file or value is wrong or differs from that of another node,
     :class:`RunError` if nodes are missing after ``run.connect_s`` seconds.
@@ -182,7 +182,7 @@ class Node:
 
     @property
     def update(self) -> Array:
-        """The vector for the change of the model, d numbers, to write. Get it anew for each round.
+        """The vector for the change of the model, d numbers, to write. Get it again for each round.
         Its initial numbers are arbitrary. Empty once the rounds are over."""
         return self._parts()[1]
 
@@ -242,8 +242,8 @@ class Node:
 
         ``loss`` is the mean loss of the local training, for progress and metrics; ``size`` the sum
         of the step sizes in the update, for rules that keep gradients. Returns whether there is a
-        next round. After Ctrl-C (KeyboardInterrupt) the round goes on: the next call waits for the
-        same mixed model.
+        next round. After Ctrl-C (KeyboardInterrupt) the round continues: the next call waits for
+        the same mixed model.
 
         Raises :class:`UpdateError` for numbers that are not finite, before anything is sent, and
         :class:`RunError` if the run ended.
@@ -279,7 +279,7 @@ class Node:
                 return UpdateError(
                     f"{name}[{index}] of the update is {error.value}: expected finite numbers. "
                     "Training has diverged or met bad data; nothing was sent. Reset the model to "
-                    "x and go on, or end the run for all nodes with fail(reason)",
+                    "x and continue, or end the run for all nodes with fail(reason)",
                     name,
                     index,
                     error.value,
@@ -302,7 +302,7 @@ class Node:
         return self.x.copy() if self.round(loss, size) else None
 
     async def round_async(self, loss: float = math.nan, size: float = 1.0) -> bool:
-        """The same as :meth:`round` for asyncio. If the task is cancelled, the round goes on."""
+        """The same as :meth:`round` for asyncio. If the task is cancelled, the round continues."""
         self._called()
         return await asyncio.to_thread(self._round, loss, size)
 
@@ -337,7 +337,7 @@ class Node:
         return self._result
 
     def fail(self, reason: str) -> None:
-        """Ends the run because training cannot go on here: all nodes get the reason."""
+        """Ends the run because training cannot continue here: all nodes get the reason."""
         _processes.check()
         if not self._closed:
             self._exchange.fail(reason)

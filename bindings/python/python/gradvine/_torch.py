@@ -152,7 +152,7 @@ class Sync:
 
     def _restore(self) -> bool:
         """Puts the training back to where the node is: it has gone back to a checkpoint, or joins a
-        run that goes on. Returns whether there was a state."""
+        run that continues. Returns whether there was a state."""
         rounds = self.node.rounds
         steps = self._keeper.restore(rounds)
         if steps is None:

@@ -11,9 +11,9 @@ use gradvine_terminal::{Exit, print};
 Examples:
   gradvine leave london.toml      on the machine where `gradvine node london.toml` runs
 
-The others go on without the node at once: their links share its weights. This needs
+The others continue without the node at once: their links share its weights. This needs
 absence.policy = \"continue\" and enough nodes for a quorum. The node's process ends with
-exit code 0; start it again with `gradvine node` to come back.")]
+exit code 0; start it again with `gradvine node` to return.")]
 pub(crate) struct Args {
     /// The node's file
     node: PathBuf,
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     let within = Duration::from_secs(args.within);
     let folder = run::leave(&args.node, args.out.as_deref(), within)?;
     Ok(print(&format!(
-        "the node has left its run; its model is in {}\nto come back: gradvine node {}\n",
+        "the node has left its run; its model is in {}\nto return: gradvine node {}\n",
         folder.display(),
         args.node.display()
     ))?)

@@ -13,7 +13,7 @@ Examples:
   gradvine members london-run     at a node, while it runs or after it
   gradvine members london-run --json
 
-A run whose absence.policy is \"continue\" goes on without nodes that stay away. This shows the
+A run whose absence.policy is \"continue\" continues without nodes that stay away. This shows the
 members that the node has agreed on last and, once the run is over, all changes.")]
 pub(crate) struct Args {
     /// A run directory

@@ -28,9 +28,9 @@ NODE.toml (paths are relative to it):
 Examples:
   gradvine node london.toml
   gradvine node london.toml --out runs/second
-  gradvine node london.toml --fresh            begin anew
+  gradvine node london.toml --fresh            start from the beginning
 
-A node that was stopped or killed is started again by the same command: it goes on from its newest
+A node that was stopped or killed is started again by the same command: it continues from its newest
 checkpoint, the others go back to theirs of the same round, and the result is the same to the bit.
 
 `gradvine files node` explains every key.
@@ -40,10 +40,10 @@ for all nodes of a run, as an example of a deployment.")]
 pub(crate) struct Args {
     /// The node's file
     node: PathBuf,
-    /// The run directory to create, or to go on with, instead of the file's
+    /// The run directory to create, or to continue with, instead of the file's
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Begin anew: remove what an earlier run has left in the run directory
+    /// Begin again: remove what an earlier run has left in the run directory
     #[arg(long)]
     fresh: bool,
     /// Print the summary as JSON on standard output, and nothing else there

@@ -56,7 +56,7 @@ pub(crate) struct RunArgs {
     /// Leave out the comparison with plain SGD on the pooled data
     #[arg(long)]
     pub no_baseline: bool,
-    /// Whether the run directory is that of a run that goes on.
+    /// Whether the run directory is that of a run that continues.
     #[arg(skip)]
     pub resumes: bool,
 }
@@ -106,7 +106,7 @@ impl RunArgs {
     pub(crate) const SELECTING: [&'static str; 7] =
         ["experiment", "sets", "topology", "rounds", "seed", "init", "out"];
 
-    /// Goes on with the run in this folder.
+    /// Continues with the run in this folder.
     pub(crate) fn go_on(&mut self, folder: PathBuf) -> Result<(), ConfigError> {
         processes::check_goes_on(&folder).map_err(|error| error.with_place("--resume"))?;
         self.select.experiment = Some(folder.join("experiment.toml"));

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// environment]
     #[arg(long, value_name = "NAME=DIR")]
     data: Vec<String>,
-    /// Keep runs in this folder: a study that was stopped goes on there
+    /// Keep runs in this folder: a study that was stopped continues there
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     /// A tenth of the rounds, one seed, no tuning; the report says so

@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// Start one operating-system process per node, from files as in a deployment
     #[arg(long)]
     processes: bool,
-    /// Go on with an interrupted run, with the files in its directory
+    /// Continue with an interrupted run, with the files in its directory
     #[arg(long, value_name = "DIR", conflicts_with_all = RunArgs::SELECTING)]
     resume: Option<PathBuf>,
 }

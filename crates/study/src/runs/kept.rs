@@ -1,4 +1,4 @@
-//! Runs kept in a folder, so that a long study goes on where it was stopped.
+//! Runs kept in a folder, so that a long study continues where it was stopped.
 //!
 //! A run is found by everything that decides it: its experiment with absolute paths, the text of
 //! its topology file, the sizes and times of its data files, and where it ends. Whether the program

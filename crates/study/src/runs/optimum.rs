@@ -28,7 +28,7 @@ pub struct Optima {
 type Known = Arc<OnceLock<Option<f64>>>;
 
 impl Optima {
-    /// min f; `None` if the model is not least squares, or the run has not begun.
+    /// min f; `None` if the model is not least squares, or the run has not started.
     pub(crate) fn of(&self, whole: &Whole) -> Option<f64> {
         let key = key(whole)?;
         let slot = Arc::clone(
@@ -40,7 +40,7 @@ impl Optima {
 
 /// A key with everything on which the nodes' rows and the model depend.
 fn key(whole: &Whole) -> Option<String> {
-    // A run that has not begun has no rows, and must not be cached.
+    // A run that has not started has no rows, and must not be cached.
     whole.shards.first()?.ready()?;
     let experiment = &whole.design.experiment;
     let sections = [
@@ -50,7 +50,7 @@ fn key(whole: &Whole) -> Option<String> {
     Some(format!("{} nodes, seed {}, {sections:?}", whole.shards.len(), experiment.run.seed))
 }
 
-/// min f; `None` if the model is not least squares, or the run has not begun.
+/// min f; `None` if the model is not least squares, or the run has not started.
 fn least(whole: &Whole) -> Option<f64> {
     let experiment = &whole.design.experiment;
     if experiment.model.kind != "least-squares" {

@@ -13,7 +13,7 @@ pub enum Status {
     Diverged(u64),
     /// It never began: the combination cannot work, for this reason.
     Refused(String),
-    /// It could not go on, for this reason.
+    /// It could not continue, for this reason.
     Failed(String),
     /// It had not reached its target when its virtual time had passed a bound.
     GivenUp,

@@ -2,10 +2,10 @@
 //!
 //! Every point of a case's grids runs with the first seed of tuning; hopeless points, at more than
 //! twice the best's rounds, seconds or loss, stop there, the others run with the remaining seeds. A
-//! study may let only so many of them go on, its finalists. Where seconds to a target are counted,
-//! a run is given up as soon as it is hopeless; this changes no choice, in any order of the runs.
-//! The best mean over these seeds wins. If the best of a line lies at the edge of its grid, one
-//! more point is tried beyond it, and so on, up to [`MOST_ADDED`] of them.
+//! study may let only so many of them continue, its finalists. Where seconds to a target are
+//! counted, a run is given up as soon as it is hopeless; this changes no choice, in any order of
+//! the runs. The best mean over these seeds wins. If the best of a line lies at the edge of its
+//! grid, one more point is tried beyond it, and so on, up to [`MOST_ADDED`] of them.
 
 use std::{
     collections::BTreeMap,

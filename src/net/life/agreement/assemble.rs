@@ -1,4 +1,4 @@
-//! Links this node with all neighbours that are here, and chooses with them who goes on.
+//! Links this node with all neighbours that are here, and chooses with them who continues.
 
 use std::{
     collections::BTreeSet,
@@ -25,7 +25,7 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// How long a node that goes on waits until its neighbours know of it.
+/// How long a node that continues waits until its neighbours know of it.
 const LEAVING: Duration = Duration::from_secs(2);
 
 /// How long a node that is back, and is missing again, is awaited at most, and at least: it may
@@ -46,9 +46,9 @@ pub(crate) struct Assembler<'a> {
     pub begun: bool,
     /// The rounds of its newest checkpoint.
     pub round: Round,
-    /// The least number of members, before the run has begun and after that.
+    /// The least number of members, before the run has started and after that.
     pub quorums: [usize; 2],
-    /// How long a missing neighbour is awaited, before the run has begun and after that.
+    /// How long a missing neighbour is awaited, before the run has started and after that.
     pub deadline: [Option<Duration>; 2],
     /// How long this node waits in all.
     pub patience: Duration,
@@ -58,7 +58,7 @@ pub(crate) struct Assembler<'a> {
     pub back: Vec<NodeId>,
     /// Identifies this node's results, if it has written them.
     pub results: Option<u64>,
-    /// Checks that the run can go on with a membership, and records it durably.
+    /// Checks that the run can continue with a membership, and records it durably.
     pub record: &'a mut dyn FnMut(&Membership) -> Result<(), RunError>,
 }
 
@@ -103,7 +103,7 @@ impl Assembler<'_> {
                 Ok(Event::Lost { peer, reason } | Event::Down { peer, reason }) => {
                     self.lose(peer, &reason, &mut linked, &mut lost);
                 }
-                // Whether it wants to leave or has failed: it does not go on.
+                // Whether it wants to leave or has failed: it does not continue.
                 Ok(Event::Left { peer, cause }) => {
                     self.lose(peer, &cause.text, &mut linked, &mut lost);
                     self.late.insert(peer);
@@ -191,7 +191,8 @@ impl Assembler<'_> {
             let (here, nodes) = (assembly.part().len(), self.topology.nodes());
             let quorum = assembly.quorum();
             let text = format!(
-                "{here} of {nodes} nodes are here, at least {quorum} go on; node {} waits for {}",
+                "{here} of {nodes} nodes are here, at least {quorum} continue; node {} waits for \
+                 {}",
                 self.name(self.id),
                 if missing.is_empty() {
                     "the others' agreement".into()
@@ -235,11 +236,11 @@ impl Assembler<'_> {
         self.observer.link_lost(peer, reason);
     }
 
-    /// Says who goes on.
+    /// Says who continues.
     fn report(&self, membership: &Membership) {
         let away = membership.absent(self.topology.nodes());
         let (members, nodes) = (membership.members.len(), self.topology.nodes());
-        let mut text = format!("the run goes on with {members} of {nodes} nodes");
+        let mut text = format!("the run continues with {members} of {nodes} nodes");
         if !away.is_empty() {
             text += &format!(", without {}", self.names(&away));
         }

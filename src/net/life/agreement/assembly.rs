@@ -1,4 +1,4 @@
-//! Decides who goes on without nodes that are absent for too long, and with nodes that are back.
+//! Decides who continues without nodes that are absent for too long, and with nodes that are back.
 //!
 //! All nodes that are here send their neighbours what they know: for each node a [`View`], its
 //! links and the neighbours that are late. The node with the lowest number in a part of the network
@@ -10,7 +10,7 @@
 //!
 //! A node that adopts a proposal records it before it says so, and never adopts an older one. The
 //! members begin only when all of them are linked in this membership. Two quorums have a node in
-//! common, so at most one membership can go on: the other one lacks that node.
+//! common, so at most one membership can continue: the other one lacks that node.
 //!
 //! A link may also break when the results are written. If all members in a part with a quorum have
 //! them, the run is over: its nodes adopt no membership, and end once a quorum of them knows.
@@ -48,7 +48,7 @@ pub struct View {
     pub late: Vec<NodeId>,
     /// The membership that it has adopted last.
     pub adopted: u64,
-    /// Whether it has agreed on that membership since it began to choose: it goes on with it.
+    /// Whether it has agreed on that membership since it began to choose: it continues with it.
     pub agreed: bool,
     /// Whether it has been part of the run before.
     pub begun: bool,
@@ -99,7 +99,7 @@ impl News {
 pub(crate) struct Assembly {
     me: NodeId,
     topology: Arc<Topology>,
-    /// The least number of members, before the run has begun and after that.
+    /// The least number of members, before the run has started and after that.
     quorums: [usize; 2],
     own: View,
     views: LiteMap<NodeId, View>,
@@ -117,11 +117,11 @@ pub(crate) enum Step {
     Wait(Vec<NodeId>),
     /// Record this membership, then [`Assembly::adopt`] it.
     Adopt(Membership),
-    /// Go on with the adopted membership soon: not all neighbours know yet that this node does.
+    /// Continue with the adopted membership soon: not all neighbours know yet that this node does.
     Confirm,
-    /// Go on with the adopted membership: the neighbours know of it.
+    /// Continue with the adopted membership: the neighbours know of it.
     Leave,
-    /// End: a quorum has the results of the run, and none of these nodes goes on.
+    /// End: a quorum has the results of the run, and none of these nodes continues.
     End,
 }
 
@@ -208,13 +208,13 @@ impl Assembly {
         News { views, proposal: self.proposal.clone() }
     }
 
-    /// Whether the run has begun, as far as this node knows.
+    /// Whether the run has started, as far as this node knows.
     pub(crate) fn has_begun(&self) -> bool {
         self.views.values().any(|view| view.begun)
     }
 
     /// The least number of members. A node that has lost its files learns from the others whether
-    /// the run has begun.
+    /// the run has started.
     pub(crate) fn quorum(&self) -> usize {
         self.quorums[usize::from(self.has_begun())]
     }
@@ -303,7 +303,7 @@ impl Assembly {
     }
 
     /// Whether the run is over: the members in a part with a quorum have its results. A node that
-    /// has found this adopts no membership, so no quorum can go on without those results.
+    /// has found this adopts no membership, so no quorum can continue without those results.
     fn is_over(&mut self, part: &BTreeSet<NodeId>) -> bool {
         let (own, members) = (&self.own, &self.adopted.members);
         let mut views = part.iter().filter_map(|node| Some((node, self.views.get(node)?)));

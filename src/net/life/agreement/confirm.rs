@@ -30,17 +30,17 @@ pub(crate) struct Confirmation<'a> {
     pub links: &'a dyn Links,
     /// How long to wait without any news.
     pub patience: Duration,
-    /// Whether members are chosen again if one does not come back before all have their results.
+    /// Whether members are chosen again if one does not return before all have their results.
     pub goes_on: bool,
 }
 
-/// Why a node that has its results must go on.
+/// Why a node that has its results must continue.
 pub(crate) enum Again {
     /// This neighbour was started again.
     Restarted(NodeId),
     /// Members are chosen again.
     Absent(Absence),
-    /// It is asked to leave, and the others may go on without it.
+    /// It is asked to leave, and the others may continue without it.
     Asked,
 }
 

@@ -10,7 +10,7 @@
 //!   its children, so that every node can tell its user.
 //! * On *begin* a node forwards it to its children, and begins when its own links are up.
 //! * *Ready* names the checkpoints of all nodes of the subtree; *begin* says after which round the
-//!   run goes on (0: from its beginning).
+//!   run continues (0: from its beginning).
 //! * A *ready* counts only if it is about exactly that subtree, within the rounds and the
 //!   memberships of the run. A node that has checkpoints does not begin where they would be lost
 //!   for the word of one other: it refuses.
@@ -55,7 +55,7 @@ pub(crate) struct Gathering {
     own: Saved,
     /// The members of the run, who have their numbers among these here.
     membership: Membership,
-    /// Where the run begins or goes on, once that is known.
+    /// Where the run begins or continues, once that is known.
     begun: Option<Beginning>,
     /// The last message to each neighbour in the tree.
     sent: LiteMap<NodeId, StartMessage>,
@@ -179,11 +179,11 @@ impl Gathering {
         Ok(())
     }
 
-    /// Checks where the run is to go on, by what this node has itself.
+    /// Checks where the run is to continue, by what this node has itself.
     fn check_begin(&self, at: &Beginning) -> Result<(), String> {
         if at.rounds > self.rounds {
             return Err(format!(
-                "the run is to go on after round {} of {}",
+                "the run is to continue after round {} of {}",
                 at.rounds, self.rounds
             ));
         }
@@ -192,27 +192,28 @@ impl Gathering {
         let own = self.own.nodes.iter().find(|(node, _)| *node == self.me);
         let own = own.map_or(&[][..], |(_, kept)| kept);
         let lacks = at.without.contains(&self.me);
-        let has = |kept: &Kept| kept.rounds == at.rounds && (at.anew || kept.membership == id);
+        let has = |kept: &Kept| kept.rounds == at.rounds && (at.again || kept.membership == id);
         if at.rounds > 0 && !lacks && !own.iter().any(has) {
             return Err(format!(
-                "the run is to go on after round {}, of which this node has no checkpoint",
+                "the run is to continue after round {}, of which this node has no checkpoint",
                 at.rounds
             ));
         }
         let members = self.membership.members.len();
         let models = members.saturating_sub(at.without.len());
-        let by_most = at.anew && 2 * models > members;
+        let by_most = at.again && 2 * models > members;
         let Kept { membership, rounds: common } = self.own.common;
         // All members have had this one, so there is a checkpoint of it, or a later one. An earlier
         // one that all still have costs rounds only.
-        let is_lost = at.rounds == 0 || lacks || (at.anew && at.rounds < common);
+        let is_lost = at.rounds == 0 || lacks || (at.again && at.rounds < common);
         let is_back = membership == id && common > 0 && is_lost;
-        // A checkpoint of earlier members is where a run goes on that they have begun.
+        // A checkpoint of earlier members is where a run continues that they have started.
         let begins = at.rounds == 0 && own.last().is_some_and(|kept| kept.membership < id);
         if (is_back && !by_most) || begins {
             return Err(format!(
-                "the run is to go on after round {} without this node's checkpoints, the newest of \
-                 which is of round {}, and of which all members have had that of round {common}; \
+                "the run is to continue after round {} without this node's checkpoints, the \
+                 newest of which is of round {}, and of which all members have had that of round \
+                 {common}; \
                  they stay as they are",
                 at.rounds,
                 own.last().map_or(0, |kept| kept.rounds)
@@ -226,7 +227,7 @@ impl Gathering {
         self.missing.len()
     }
 
-    /// Where this node begins or goes on, if it does now.
+    /// Where this node begins or continues, if it does now.
     pub(crate) fn begins(&self) -> Option<&Beginning> {
         self.begun.as_ref().filter(|_| self.missing.is_empty())
     }
@@ -245,7 +246,7 @@ impl Gathering {
         self.missing.is_empty().then_some(all)
     }
 
-    /// Where the run goes on with these checkpoints of all members.
+    /// Where the run continues with these checkpoints of all members.
     ///
     /// * After the newest round of which all have one, written by these members.
     /// * If some have lost theirs, or the members have changed: after the round of which most have
@@ -303,7 +304,7 @@ impl Gathering {
                 models: models.copied().collect(),
             });
             let without = numbers(without);
-            return Beginning { rounds: newest.rounds, anew: true, without, history };
+            return Beginning { rounds: newest.rounds, again: true, without, history };
         }
         let (members, cut) = (members.clone(), cut.clone());
         let history = match *id {
@@ -313,7 +314,7 @@ impl Gathering {
         Beginning { history, ..Beginning::default() }
     }
 
-    /// Why the run has not begun, as far as this node knows. `own` names the neighbours that are
+    /// Why the run has not started, as far as this node knows. `own` names the neighbours that are
     /// missing here, if any.
     pub(crate) fn reason(&self, own: Option<&str>) -> String {
         let below = self.children.values().find_map(|child| match child {
@@ -462,7 +463,8 @@ mod tests {
         assert!(network.nodes.iter().all(|node| node.begins().is_none()));
     }
 
-    /// Where all nodes of a ring of 4 go on, as members of this membership, with these checkpoints.
+    /// Where all nodes of a ring of 4 continue, as members of this membership, with these
+    /// checkpoints.
     fn agreed(id: u64, kept: [&[(u64, u64)]; 4], common: (u64, u64)) -> Beginning {
         let mut network = Network::new("ring:4");
         let members = [2, 3, 5, 7].map(NodeId).to_vec();
@@ -487,7 +489,7 @@ mod tests {
     /// The round, and the members without a checkpoint if all begin at a mean.
     fn place(beginning: Beginning) -> (u64, Option<Vec<u32>>) {
         let numbers = || beginning.without.iter().map(|node| node.0).collect();
-        (beginning.rounds, beginning.anew.then(numbers))
+        (beginning.rounds, beginning.again.then(numbers))
     }
 
     #[test]
@@ -500,7 +502,7 @@ mod tests {
         };
         assert_eq!(agreed(&[4, 8, 12], &[4, 8, 12], 8), (12, None));
         assert_eq!(agreed(&[4, 8], &[8, 12], 8), (8, None));
-        // Nodes without any come back to the others.
+        // Nodes without any return to the others.
         assert_eq!(agreed(&[], &[4, 8], 4), (8, Some(vec![0])));
         assert_eq!(agreed(&[], &[], 4), (12, Some(vec![0, 3])));
         assert_eq!(agreed(&[4, 8], &[4], 8), (4, None));
@@ -565,7 +567,7 @@ mod tests {
         };
         let without = |rounds: u64, without: &[u32]| {
             let without = without.iter().copied().map(NodeId).collect();
-            Beginning { rounds, anew: true, without, ..Beginning::default() }
+            Beginning { rounds, again: true, without, ..Beginning::default() }
         };
         let there = |rounds| Beginning { rounds, ..Beginning::default() };
         let with = || middle(&[], &[20, 30], 20);
@@ -580,7 +582,7 @@ mod tests {
         // Most members have a later one; or none is known to have been everywhere.
         assert_eq!(refusal(with(), without(40, &[1])), "");
         assert_eq!(refusal(middle(&[], &[10], 0), there(0)), "");
-        // It was away: the others have gone on. But they do not begin anew.
+        // It was away: the others have continued. But they do not start from the beginning.
         assert_eq!(refusal(middle(&[10], &[], 0), without(40, &[1, 2])), "");
         assert!(refusal(middle(&[10], &[], 0), there(0)).contains("they stay as they are"));
     }
@@ -598,7 +600,7 @@ mod tests {
     }
 
     proptest! {
-        /// Links break and come back in any order: the run begins exactly when all links are up.
+        /// Links break and return in any order: the run begins exactly when all links are up.
         #[test]
         fn all_begin_when_all_are_linked(
             spec in prop::sample::select(vec![
@@ -634,8 +636,8 @@ mod tests {
                 }
             }
             network.deliver_all();
-            let anew = Some(&Beginning::default());
-            prop_assert!(network.nodes.iter().all(|node| node.begins() == anew));
+            let again = Some(&Beginning::default());
+            prop_assert!(network.nodes.iter().all(|node| node.begins() == again));
         }
     }
 }

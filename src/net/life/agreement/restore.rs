@@ -38,7 +38,7 @@ pub(crate) fn saved(
     Ok((saved, newest))
 }
 
-/// Says which nodes came back without their checkpoints.
+/// Says which nodes returned without their checkpoints.
 pub(crate) fn report_return(at: &Beginning, topology: &Topology) {
     if at.without.is_empty() {
         return;
@@ -46,15 +46,15 @@ pub(crate) fn report_return(at: &Beginning, topology: &Topology) {
     let name = |node: &NodeId| topology.node(*node).name.as_str();
     let names: Vec<&str> = at.without.iter().map(name).collect();
     tracing::warn!(
-        "without a checkpoint of round {}: {}; all nodes go on from the mean of the models of the \
-         others, and rule and optimizer begin anew there",
+        "without a checkpoint of round {}: {}; all nodes continue from the mean of the models of \
+         the others, and rule and optimizer start from the beginning there",
         at.rounds,
         names.join(", ")
     );
 }
 
-/// Takes the checkpoint after which the run goes on, which may be the newest one. Unless all nodes
-/// go on from a mean, puts the learner back to it.
+/// Takes the checkpoint after which the run continues, which may be the newest one. Unless all
+/// nodes continue from a mean, puts the learner back to it.
 ///
 /// # Errors
 /// If it cannot be used.
@@ -76,7 +76,7 @@ pub(crate) fn put_back(
         Some(newest) => newest,
         None => checkpoints.load(at.rounds).map_err(RunError::Setup)?,
     };
-    if at.anew {
+    if at.again {
         return Ok(Some(checkpoint));
     }
     let (mut learner, state) = (lock(learner), std::mem::take(&mut checkpoint.learner));
@@ -88,7 +88,7 @@ pub(crate) fn put_back(
     Ok(Some(checkpoint))
 }
 
-/// Saves the model of the newest checkpoint, for a run that does not go on.
+/// Saves the model of the newest checkpoint, for a run that does not continue.
 pub(crate) fn save_newest(newest: Option<Checkpoint>, observer: &mut dyn NodeObserver) {
     let Some(Checkpoint { mut snapshot, time, computing, .. }) = newest else { return };
     let (rounds, traffic) = (snapshot.rounds, snapshot.traffic);

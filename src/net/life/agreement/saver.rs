@@ -1,7 +1,7 @@
 //! Writes a node's checkpoints beside training, and agrees with the other nodes when.
 //!
-//! A run can go on from a round of which every node has a checkpoint, so all nodes write them after
-//! the same rounds:
+//! A run can continue from a round of which every node has a checkpoint, so all nodes write them
+//! after the same rounds:
 //!
 //! * With `checkpoint.every_rounds` these are its multiples.
 //! * Otherwise node 0 names the next round when `checkpoint.every_s` have passed. It chooses one
@@ -10,7 +10,7 @@
 //! * Every node reports what it has written, and nodes forward the reports. Node 0 announces the
 //!   newest round of which every node has a checkpoint; all nodes keep that one and newer ones.
 //!
-//! A thread of its own writes the files, while the node goes on.
+//! A thread of its own writes the files, while the node continues.
 
 use std::{
     collections::VecDeque,
@@ -48,7 +48,7 @@ const PATIENCE: u32 = 3;
 /// How many schedules a node follows in so many intervals.
 const MOST_SCHEDULES: (usize, u32) = (3, 2);
 
-/// The rounds from which the run goes on if no checkpoint is due before its end.
+/// The rounds from which the run continues if no checkpoint is due before its end.
 const AT_THE_END: Round = Round(u64::MAX);
 
 /// Writes the checkpoints of one node.
@@ -59,7 +59,7 @@ pub(crate) struct Saver {
     nodes: usize,
     /// The links to the farthest node.
     distance: u32,
-    /// When this node went on, and after how many rounds.
+    /// When this node continued, and after how many rounds.
     begun: (Instant, u64),
     /// When it last looked for news.
     looked: Instant,
@@ -76,10 +76,10 @@ pub(crate) struct Saver {
     /// The membership, and the changes until it.
     membership: u64,
     history: Vec<Change>,
-    /// Whether this attempt has begun anew from a mean: the first checkpoint is of an older
+    /// Whether this attempt has started again from a mean: the first checkpoint is of an older
     /// membership, or some nodes lack it.
-    anew: bool,
-    /// The newest common checkpoint when the first of these nodes came back, which are no members.
+    again: bool,
+    /// The newest common checkpoint when the first of these nodes returned, which are no members.
     visited: Option<(u64, Vec<NodeId>)>,
     writer: Writer,
 }
@@ -99,7 +99,7 @@ enum Writer {
 }
 
 impl Saver {
-    /// For a node that goes on there, in this membership.
+    /// For a node that continues there, in this membership.
     pub(crate) fn new(
         checkpoints: Checkpoints,
         status: Arc<Status>,
@@ -108,11 +108,11 @@ impl Saver {
         at: Beginning,
         membership: u64,
     ) -> Saver {
-        let Beginning { rounds, anew, without, history } = at;
+        let Beginning { rounds, again, without, history } = at;
         let (mut distances, mut order) = (Vec::new(), Vec::new());
         topology.graph().distances(NodeId(0), &mut distances, &mut order);
         let distance = distances.iter().copied().filter(|far| *far != u32::MAX).max();
-        // Later ones belong to an attempt that no node goes on with.
+        // Later ones belong to an attempt that no node continues with.
         let lacks = without.contains(&me);
         checkpoints.retain(|saved| saved == rounds && !lacks);
         checkpoints.begin();
@@ -147,7 +147,7 @@ impl Saver {
             schedule: Schedule { number: 0, next: rounds, common: rounds },
             membership,
             history,
-            anew,
+            again,
             visited: None,
             writer,
         }
@@ -163,7 +163,7 @@ impl Saver {
         Some(Input::Snapshot(after))
     }
 
-    /// A node that is no member has come back. Returns whether that is news.
+    /// A node that is no member has return. Returns whether that is news.
     pub(crate) fn visit(&mut self, peer: NodeId) -> bool {
         let (_, visitors) = self.visited.get_or_insert((self.common, Vec::new()));
         let is_new = !visitors.contains(&peer);
@@ -284,7 +284,7 @@ impl Saver {
     pub(crate) fn save(&mut self, checkpoint: Checkpoint) -> Option<Input> {
         let rounds = checkpoint.snapshot.rounds.0;
         let (membership, history) = (self.membership, self.history.clone());
-        let first = self.anew && self.common == self.begun.1;
+        let first = self.again && self.common == self.begun.1;
         let common = if first { 0 } else { self.common };
         let checkpoint = Checkpoint { common, membership, history, ..checkpoint };
         if self.checkpoints.last == Some(rounds) {

@@ -1,4 +1,5 @@
-//! Waits until all nodes are linked, and agrees with them on the round after which the run goes on.
+//! Waits until all nodes are linked, and agrees with them on the round after which the run
+//! continues.
 
 use std::{sync::mpsc::RecvTimeoutError, time::Duration};
 
@@ -23,7 +24,7 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// A node before the run begins or goes on.
+/// A node before the run begins or continues.
 pub(crate) struct Starter<'a> {
     pub id: NodeId,
     /// The links between the members.
@@ -34,7 +35,7 @@ pub(crate) struct Starter<'a> {
     pub stop: &'a mut dyn FnMut() -> bool,
     /// How long to wait for the other nodes.
     pub limit: Option<Duration>,
-    /// Whether the run can go on without nodes.
+    /// Whether the run can continue without nodes.
     pub goes_on: bool,
     /// This node's checkpoints.
     pub saved: &'a Saved,
@@ -44,9 +45,9 @@ pub(crate) struct Starter<'a> {
 
 /// The run begins.
 pub(crate) struct Begun {
-    /// Where it begins or goes on.
+    /// Where it begins or continues.
     pub at: Beginning,
-    /// Frames of neighbours that have begun before, in order.
+    /// Frames of neighbours that have started before, in order.
     pub early: Vec<Event>,
 }
 
@@ -74,8 +75,8 @@ impl Starter<'_> {
         self.saved.newest().rounds
     }
 
-    /// Runs until all nodes are linked. Frames of neighbours that have begun are held meanwhile; a
-    /// link that breaks may come up again.
+    /// Runs until all nodes are linked. Frames of neighbours that have started are held meanwhile;
+    /// a link that breaks may come up again.
     #[expect(clippy::too_many_lines)]
     pub(crate) fn gather(&mut self) -> Result<Begun, RunError> {
         let started = clock::now();
@@ -188,7 +189,7 @@ impl Starter<'_> {
                 if own.is_some() {
                     format!("{reason}{host}")
                 } else {
-                    format!("node {name} is linked, the run has not begun: {reason}{host}")
+                    format!("node {name} is linked, the run has not started: {reason}{host}")
                 }
             };
             if self.limit.is_some_and(|limit| now >= started + limit) {

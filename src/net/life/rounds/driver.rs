@@ -91,7 +91,7 @@ impl Driver<'_> {
         let mut patience = Patience::new(told, self.links.status().bytes());
         while self.state.records.is_none() {
             if let Some(event) = self.next()? {
-                // A link that only breaks and comes back carries nothing.
+                // A link that only breaks and returns carries nothing.
                 let moves = !matches!(event, Event::Lost { .. } | Event::Back { .. });
                 self.take(event)?;
                 if moves {
@@ -286,7 +286,7 @@ impl Driver<'_> {
             Event::Down { peer, reason } => self.observer.link_lost(*peer, reason),
             Event::Left { peer, cause } => {
                 if self.limits.goes_on && !cause.leaves {
-                    tracing::warn!("node {} cannot go on: {}", self.name(*peer), cause.text);
+                    tracing::warn!("node {} cannot continue: {}", self.name(*peer), cause.text);
                 }
                 self.observer.link_lost(*peer, &cause.text);
             }
@@ -299,7 +299,7 @@ impl Driver<'_> {
             Event::Down { peer, .. } if self.limits.goes_on => {
                 return Err(RunError::Absent(Absence::of(peer)));
             }
-            // What it says of others, or of all, is its own affair: it does not go on.
+            // What it says of others, or of all, is its own affair: it does not continue.
             Event::Left { peer, .. } if self.limits.goes_on => {
                 return Err(RunError::Absent(Absence::of(peer)));
             }

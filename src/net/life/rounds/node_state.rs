@@ -32,7 +32,7 @@ pub(crate) struct NodeState {
     companion: Option<Sender<Job>>,
     own: Sender<Event>,
     pub started: Instant,
-    /// The time of the rounds before the checkpoint from which it goes on.
+    /// The time of the rounds before the checkpoint from which it continues.
     before: Duration,
     /// The merged setup records of all nodes.
     pub setup: Vec<u8>,
@@ -49,7 +49,7 @@ pub(crate) struct NodeState {
 }
 
 impl NodeState {
-    /// A node that begins, or goes on from a checkpoint.
+    /// A node that begins, or resumes from a checkpoint.
     pub(crate) fn new(
         config: NodeConfig,
         (at, restored): (&Beginning, Option<Checkpoint>),
@@ -61,10 +61,10 @@ impl NodeState {
         let (time, computing) = times.unwrap_or_default();
         let models = config.topology.nodes() - at.without.len();
         let (node, setup) = match restored {
-            Some(Checkpoint { snapshot, setup, .. }) if !at.anew => {
+            Some(Checkpoint { snapshot, setup, .. }) if !at.again => {
                 (Node::resume(config, snapshot), setup)
             }
-            restored if at.anew => {
+            restored if at.again => {
                 let rejoin = Rejoin { rounds: Round(at.rounds), models, ..Rejoin::default() };
                 let rejoin = match restored {
                     Some(Checkpoint { snapshot, setup: merged, .. }) => {

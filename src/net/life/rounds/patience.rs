@@ -2,8 +2,8 @@
 //!
 //! * Upon an event of the rounds, or bytes that have moved: there is progress.
 //! * A lost link has a deadline of its own, and the patience with the others begins again. A link
-//!   that only breaks and comes back carries nothing, though: after its deadline and the patience
-//!   together it is given up, however often it came back.
+//!   that only breaks and returns carries nothing, though: after its deadline and the patience
+//!   together it is given up, however often it returned.
 //! * While all links are up, a node that says that it computes is awaited for longer.
 
 use std::time::{Duration, Instant};

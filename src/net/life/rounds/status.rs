@@ -45,7 +45,7 @@ pub struct Status {
     /// A problem of the host as a whole.
     host: Mutex<Option<String>>,
     moved: AtomicU64,
-    /// Where the run has begun.
+    /// Where the run has started.
     begun: Mutex<Option<Beginning>>,
     work: Mutex<Work>,
     saves: Mutex<Saves>,
@@ -234,8 +234,8 @@ impl Status {
         self.host.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The run begins or goes on here: a link that breaks from now on is lost until its session is
-    /// resumed.
+    /// The run begins or continues here: a link that breaks from now on is lost until its session
+    /// is resumed.
     pub(crate) fn begin(&self, beginning: Beginning) {
         *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(beginning);
         // From now on all nodes number what they say.
@@ -243,12 +243,12 @@ impl Status {
         self.paces().begin();
     }
 
-    /// Where the run has begun.
+    /// Where the run has started.
     pub(crate) fn begun(&self) -> Option<Beginning> {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether the run has begun.
+    /// Whether the run has started.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }

@@ -61,7 +61,7 @@ enum Act {
 }
 
 /// Checks what a node has just recorded: an id has one membership, of a quorum, and is recorded by
-/// its members only; and no two memberships can go on.
+/// its members only; and no two memberships can continue.
 pub(crate) fn check_adopted(
     topology: &Topology,
     node: usize,
@@ -74,7 +74,7 @@ pub(crate) fn check_adopted(
     assert!(membership.members.len() > topology.nodes() / 2);
     assert!(membership.members.contains(&node.into()));
     assert!(topology.restricted(&membership.members, &membership.cut).is_ok());
-    // A membership can go on if all its members have recorded it last.
+    // A membership can continue if all its members have recorded it last.
     let can = |membership: &&Membership| {
         membership.members.iter().all(|member| disks[member.index()] == **membership)
     };

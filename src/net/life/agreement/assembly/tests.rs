@@ -48,7 +48,7 @@ impl Network {
     fn fresh(&self, node: usize) -> Assembly {
         let disk = self.disks[node].clone();
         let quorums = [self.topology.nodes(), self.quorum];
-        // A node without files does not know that the run has begun.
+        // A node without files does not know that the run has started.
         let begun = self.topology.node(node.into()).name != self.lost;
         Assembly::new(Arc::clone(&self.topology), node.into(), quorums, disk, begun)
     }
@@ -236,7 +236,7 @@ fn numbers_far_beyond_what_is_known_are_left_out() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Nodes stop and start, links break, messages are lost: no two memberships can go on, and
+    /// Nodes stop and start, links break, messages are lost: no two memberships can continue, and
     /// all agree once all is well.
     #[test]
     fn one_membership_at_a_time(
