@@ -5,6 +5,7 @@
 
 pub mod central;
 pub mod dense;
+pub mod driver;
 pub mod hook;
 pub mod sgd;
 pub mod sketch;
@@ -19,7 +20,7 @@ use gradvine::{
     config::ConfigError,
     drive::{Conclusion, Ended, Learner, NodeSpec, NoopObserver, RunError},
     gossip::{
-        NodeConfig,
+        Failure, NodeConfig,
         rule::{self, Prepared, Rule, Setting},
         tree::Readers,
     },
@@ -215,6 +216,24 @@ impl Run {
         rule::prepare(&toml::from_str(&self.rule).unwrap(), &setting)
     }
 
+    /// Why it is refused.
+    pub fn refusal(&self) -> String {
+        self.try_prepare().unwrap_err().to_string()
+    }
+
+    /// Whether it diverges if it may: it fails, or ends far from the minimum.
+    pub fn diverges(&self) -> bool {
+        let run = Run { allow_unstable: true, ..self.clone() };
+        match run.ended() {
+            Err(RunError::Failed { failure: Failure::Diverged { .. }, .. }) => true,
+            Ok(ended) => {
+                let models: Vec<Vec<f32>> = ended.into_iter().map(|ended| ended.model).collect();
+                run.suboptimality(&models) > 1e3
+            }
+            Err(other) => panic!("{}: {other}", run.words()),
+        }
+    }
+
     /// A matrix and a bias, or a vector if there are few numbers; three layers if a rule sends each
     /// by itself.
     fn shapes(&self) -> Vec<(usize, usize)> {
@@ -227,8 +246,7 @@ impl Run {
         }
     }
 
-    /// The nominal delta of each compressor, sampled once.
-    /// The nominal delta of its compressor.
+    /// The nominal delta of its compressor, sampled once.
     pub fn nominal(&self) -> f64 {
         let table = toml::from_str(&self.compressor).unwrap();
         self.nominal_delta(&*compress::build(&table).unwrap().compressor)

@@ -7,9 +7,11 @@ use common::{
         C, COMPRESSORS, Matrix, centralized, check_agreed as check, mean, plus, starts as start,
     },
     difference,
+    driver::Driven,
     sgd::{Sgd, Updates},
     widen,
 };
+use gradvine::gossip::Input;
 
 const IDENTITY: &str = "kind = 'identity'";
 
@@ -62,9 +64,7 @@ fn the_collective_is_chosen_from_the_links_and_written_down() {
 
 #[test]
 fn collectives_without_their_links_are_refused_with_a_way_out() {
-    let refused = |topology: &str, rule: &str| {
-        Run::new(topology, rule, IDENTITY).try_prepare().unwrap_err().to_string()
-    };
+    let refused = |topology: &str, rule: &str| Run::new(topology, rule, IDENTITY).refusal();
     let error = refused("torus:3x4", "kind = 'c-sgd'");
     assert!(error.contains("ring:n, star:n or complete:n"), "{error}");
     let error = refused("ring:5", "kind = 'c-sgd'\ncollective = 'server'");
@@ -282,44 +282,16 @@ fn delayed_updates_with_and_without_compensation() {
 
 #[test]
 fn a_node_computes_ahead_of_its_frames_by_the_delay_and_no_further() {
-    use gradvine::gossip::{Effect, Input, Node};
     for (rule, ahead) in [
         ("kind = 'c-sgd'", 1),
         ("kind = 'delayed'\ndelay = 0", 1),
         ("kind = 'delayed'\ndelay = 6", 7),
     ] {
-        // Nothing is ever heard from the others; every frame that is handed over is taken at once.
-        let mut spec = Run::new("ring:4", rule, IDENTITY).specs().swap_remove(2);
-        let mut node = Node::new(spec.config);
-        let mut inputs = std::collections::VecDeque::from([Input::Start]);
-        let (mut gradients, mut overlapped) = (0, 0);
-        while let Some(input) = inputs.pop_front() {
-            let mut effects = Vec::new();
-            node.handle(input, &mut effects);
-            for effect in effects {
-                match effect {
-                    Effect::Compute { round, x, mut update, overlaps, .. } => {
-                        let loss = spec.learner.compute(round, &x, &mut update);
-                        let step = spec.learner.step(round);
-                        (gradients, overlapped) =
-                            (gradients + 1, overlapped + usize::from(overlaps));
-                        inputs.push_back(Input::Computed {
-                            round,
-                            x,
-                            update,
-                            loss,
-                            step,
-                            ends: false,
-                        });
-                    }
-                    Effect::Send { to, .. } => inputs.push_back(Input::Taken(to)),
-                    Effect::Failed(failure) => panic!("{failure}"),
-                    _ => {}
-                }
-            }
-        }
-        assert_eq!((gradients, overlapped), (ahead, ahead - 1), "{rule}");
-        assert!(node.waiting_for().is_some());
+        // Nothing is ever heard from the others.
+        let mut node = Driven::new(Run::new("ring:4", rule, IDENTITY).specs().swap_remove(2));
+        node.settle(Input::Start);
+        assert_eq!((node.gradients, node.overlapping), (ahead, ahead - 1), "{rule}");
+        assert!(node.node.waiting_for().is_some());
     }
 }
 

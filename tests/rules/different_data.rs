@@ -237,7 +237,7 @@ fn d2_needs_every_eigenvalue_above_minus_a_third() {
     for (weights, least) in [(edge, "-0.333333333"), (below, "-0.744")] {
         let mut run = Run::new(RING, "kind = 'd2'", IDENTITY);
         run.topology = Arc::new(weighted(weights));
-        let refused = run.try_prepare().unwrap_err().to_string();
+        let refused = run.refusal();
         for part in [least, "ring", "lazy-metropolis", "run.allow_unstable"] {
             assert!(refused.contains(part), "{refused}");
         }

@@ -160,6 +160,6 @@ fn the_default_step_converges_and_too_long_a_step_is_refused() {
         }
     }
     let run = Run::new("ring:8", "kind = 'deep-squeeze'\ndelay = 4\neta = 0.3", IDENTITY);
-    let error = run.try_prepare().unwrap_err().to_string();
+    let error = run.refusal();
     assert!(error.contains("rule.eta = 0.3") && error.contains("below 0.260472"), "{error}");
 }

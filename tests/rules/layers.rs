@@ -3,11 +3,15 @@
 
 use std::{collections::VecDeque, ops::Range, sync::Arc};
 
-use common::{Run, difference, widen};
+use common::{
+    Run, difference,
+    driver::{Driven, sent},
+    widen,
+};
 use gradvine::{
     data::{Dataset, Target},
     drive::{self, Conclusion, Learner, RunError},
-    gossip::{Effect, Failure, Input, Node},
+    gossip::{Effect, Failure, Input},
     learn::{
         BLOCK_ROWS, Batch, BatchSize, Model, ModelParams, Objective, Optimizer, OptimizerParams,
         Ready, ScheduleKind, Tensor,
@@ -19,41 +23,24 @@ use ndarray::Array2;
 
 const IDENTITY: &str = "kind = 'identity'";
 
-/// An objective that tells of its gradient when it is whole, whatever it knows before.
-struct AtTheEnd(Box<dyn Objective>);
-
-impl Objective for AtTheEnd {
-    fn tensors(&self) -> &[Tensor] {
-        self.0.tensors()
-    }
-
-    fn rows(&self) -> usize {
-        self.0.rows()
-    }
-
-    fn gradient(&mut self, x: &[f32], batch: Batch<'_>, out: &mut [f32]) -> f64 {
-        self.0.gradient(x, batch, out)
-    }
-
-    fn loss(&mut self, x: &[f32]) -> f64 {
-        self.0.loss(x)
-    }
+/// An objective that tells of its gradient when it is whole, whatever it knows before; or, a bug,
+/// of its last layer once the first block of rows is in.
+struct Announced {
+    of: Box<dyn Objective>,
+    too_early: bool,
 }
 
-/// A bug: the last layer is told of once its first block of rows is in.
-struct TooEarly(Box<dyn Objective>);
-
-impl Objective for TooEarly {
+impl Objective for Announced {
     fn tensors(&self) -> &[Tensor] {
-        self.0.tensors()
+        self.of.tensors()
     }
 
     fn rows(&self) -> usize {
-        self.0.rows()
+        self.of.rows()
     }
 
     fn gradient(&mut self, x: &[f32], batch: Batch<'_>, out: &mut [f32]) -> f64 {
-        self.0.gradient(x, batch, out)
+        self.of.gradient(x, batch, out)
     }
 
     fn gradient_by_parts(
@@ -63,16 +50,20 @@ impl Objective for TooEarly {
         out: &mut [f32],
         ready: &mut Ready<'_>,
     ) -> f64 {
-        let last = out.len() - self.tensors()[self.tensors().len() - 1].len();
-        self.0.gradient(x, Batch::Rows(&[0]), out);
-        ready(last..out.len(), out);
-        let loss = self.0.gradient(x, batch, out);
-        ready(0..last, out);
+        let mut end = out.len();
+        if self.too_early {
+            let last = end - self.tensors()[self.tensors().len() - 1].len();
+            self.of.gradient(x, Batch::Rows(&[0]), out);
+            ready(last..end, out);
+            end = last;
+        }
+        let loss = self.of.gradient(x, batch, out);
+        ready(0..end, out);
         loss
     }
 
     fn loss(&mut self, x: &[f32]) -> f64 {
-        self.0.loss(x)
+        self.of.loss(x)
     }
 }
 
@@ -161,7 +152,8 @@ fn an_update_by_parts_has_the_bits_of_the_whole_and_each_part_is_final_when_it_i
         let make = || objective(kind, bias);
         for params in settings() {
             let x = make().1;
-            let whole = updates(&params, Box::new(AtTheEnd(make().0)), &x);
+            let whole =
+                updates(&params, Box::new(Announced { of: make().0, too_early: false }), &x);
             let parts = updates(&params, make().0, &x);
             for (whole, parts) in whole.iter().zip(&parts) {
                 assert_eq!(bits(&whole.0), bits(&parts.0), "{kind} {params:?}");
@@ -177,7 +169,7 @@ fn an_update_by_parts_has_the_bits_of_the_whole_and_each_part_is_final_when_it_i
 fn what_is_told_of_too_early_is_seen() {
     for params in settings() {
         let (early, x) = objective("mlp", true);
-        let told = updates(&params, Box::new(TooEarly(early)), &x);
+        let told = updates(&params, Box::new(Announced { of: early, too_early: true }), &x);
         let whole = updates(&params, objective("mlp", true).0, &x);
         // With several local steps it is final, and wrong.
         let wrong =
@@ -226,38 +218,26 @@ fn layers_change_no_bit_by_server_and_all_to_all_and_rounding_by_rings() {
     }
 }
 
-/// Node 1 of a run, started: what it is asked to compute, and its learner.
-fn asked(rule: &str) -> (Node, Effect, Box<dyn Learner>) {
-    let spec = Run::new("complete:3", rule, IDENTITY).specs().swap_remove(1);
-    let mut node = Node::new(spec.config);
-    let mut effects = Vec::new();
-    node.handle(Input::Start, &mut effects);
-    assert_eq!(effects.len(), 1, "{effects:?}");
-    (node, effects.remove(0), spec.learner)
-}
-
-/// The inputs that answer a question, and how many frames leave upon each.
+/// The inputs that answer the first request for a gradient, and how many frames leave upon each.
 fn leaving(rule: &str) -> Vec<(&'static str, usize)> {
-    let (mut node, effect, mut learner) = asked(rule);
-    let Effect::Compute { round, x, update, parts, overlaps } = effect else {
-        panic!("a gradient is asked for first")
-    };
-    assert_eq!(overlaps, !parts.is_empty());
-    let mut inputs = VecDeque::new();
-    drive::compute(&mut *learner, round, x, update, parts, &mut |input| inputs.push_back(input));
+    let mut node = Driven::new(Run::new("complete:3", rule, IDENTITY).specs().swap_remove(1));
+    let mut effects = node.give(Input::Start);
+    assert_eq!(effects.len(), 1, "{effects:?}");
+    let request = effects.remove(0);
+    if let Effect::Compute { parts, overlaps, .. } = &request {
+        assert_eq!(*overlaps, !parts.is_empty());
+    }
+    let replies = node.computed(request);
     let one = |input: Input| {
         let name = if matches!(input, Input::Part { .. }) { "part" } else { "computed" };
-        let mut effects = Vec::new();
-        node.handle(input, &mut effects);
-        let to: Vec<NodeId> = effects
-            .iter()
-            .filter_map(|e| if let Effect::Send { to, .. } = e { Some(*to) } else { None })
-            .collect();
+        let frames = sent(&node.give(input));
         // The wire is fast: both slots of every link are free again before the next layer.
-        to.iter().for_each(|&to| node.handle(Input::Taken(to), &mut Vec::new()));
-        (name, to.len())
+        for (to, _) in &frames {
+            node.give(Input::Taken(*to));
+        }
+        (name, frames.len())
     };
-    inputs.into_iter().map(one).collect()
+    replies.into_iter().map(one).collect()
 }
 
 #[test]
@@ -271,66 +251,41 @@ fn the_last_layers_frame_leaves_before_the_gradient_is_whole() {
 #[test]
 fn a_node_that_computes_takes_what_others_send_and_can_be_stopped() {
     let rule = "kind = 'c-sgd'\ncollective = 'ring'\nlayers = true";
-    let mut specs = Run::new("complete:2", rule, IDENTITY).specs();
-    let (b, a) = (specs.pop().unwrap(), specs.pop().unwrap());
-    let mut nodes = [(Node::new(a.config), a.learner), (Node::new(b.config), b.learner)];
-    let give = |node: &mut Node, input: Input| {
-        let mut effects = Vec::new();
-        node.handle(input, &mut effects);
+    let specs = Run::new("complete:2", rule, IDENTITY).specs();
+    let mut nodes: Vec<Driven> = specs.into_iter().map(Driven::new).collect();
+    let give = |node: &mut Driven, input: Input| {
+        let effects = node.give(input);
         assert!(!effects.iter().any(|effect| matches!(effect, Effect::Failed(_))), "{effects:?}");
         effects
     };
     let mut answers: Vec<VecDeque<Input>> = Vec::new();
-    for (node, learner) in &mut nodes {
-        let Some(Effect::Compute { round, x, update, parts, .. }) = give(node, Input::Start).pop()
-        else {
-            panic!()
-        };
-        let mut inputs = VecDeque::new();
-        drive::compute(&mut **learner, round, x, update, parts, &mut |input| {
-            inputs.push_back(input);
-        });
-        answers.push(inputs);
+    for node in &mut nodes {
+        let request = give(node, Input::Start).pop().unwrap();
+        answers.push(node.computed(request));
     }
+    let mut next = |node: usize| answers[node].pop_front().unwrap();
     // Node 0 sends two layers while node 1 has nothing: both are read, though neither is due.
-    let mut frames = Vec::new();
-    for _ in 0..2 {
-        for effect in give(&mut nodes[0].0, answers[0].pop_front().unwrap()) {
-            let Effect::Send { frame, .. } = effect else { panic!("{effect:?}") };
-            frames.push(frame.to_vec());
-        }
-    }
+    let frames: Vec<_> = (0..2).flat_map(|_| sent(&give(&mut nodes[0], next(0)))).collect();
     assert_eq!(frames.len(), 2);
-    for bytes in frames {
-        let effects = give(&mut nodes[1].0, Input::Frame { from: NodeId(0), bytes });
+    let node = &mut nodes[1];
+    for (_, bytes) in frames {
+        let effects = give(node, Input::Frame { from: NodeId(0), bytes });
         assert!(
             matches!(effects[..], [Effect::Recycle { .. }]),
             "the link may deliver its next frame: {effects:?}"
         );
     }
-    assert_eq!(nodes[1].0.waiting_for(), None);
-    give(&mut nodes[1].0, Input::StopAfter(Round(0)));
-    let sends = |effects: Vec<Effect>| {
-        effects.iter().filter(|effect| matches!(effect, Effect::Send { .. })).count()
-    };
-    for flight in 0..2 {
-        // Both exchanges of its flight: what the first one waits for is here.
-        assert_eq!(
-            sends(give(&mut nodes[1].0, answers[1].pop_front().unwrap())),
-            2,
-            "flight {flight}"
-        );
-        if flight == 0 {
-            (0..2)
-                .for_each(|_| assert_eq!(sends(give(&mut nodes[1].0, Input::Taken(NodeId(0)))), 0));
-        }
-    }
+    assert_eq!(node.node.waiting_for(), None);
+    give(node, Input::StopAfter(Round(0)));
+    let mut sends = |input: Input| sent(&give(node, input)).len();
+    // Both exchanges of its flight: what the first one waits for is here.
+    assert_eq!(sends(next(1)), 2);
+    assert_eq!((sends(Input::Taken(NodeId(0))), sends(Input::Taken(NodeId(0)))), (0, 0));
+    assert_eq!(sends(next(1)), 2);
     // The last part and the whole: the slots are taken by the layer before.
-    for _ in 0..2 {
-        assert_eq!(sends(give(&mut nodes[1].0, answers[1].pop_front().unwrap())), 0);
-    }
-    assert_eq!(sends(give(&mut nodes[1].0, Input::Taken(NodeId(0)))), 1);
-    let (at, peers) = nodes[1].0.waiting_for().unwrap();
+    assert_eq!((sends(next(1)), sends(next(1))), (0, 0));
+    assert_eq!(sends(Input::Taken(NodeId(0))), 1);
+    let (at, peers) = node.node.waiting_for().unwrap();
     assert_eq!((at.flight, at.exchange, peers), (0, 1, vec![NodeId(0)]));
 }
 

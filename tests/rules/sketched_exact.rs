@@ -243,10 +243,7 @@ fn bytes_are_those_of_tables_places_and_values() {
 #[test]
 fn sketched_sgd_is_refused_where_it_cannot_work() {
     let refused = |topology: &str, constants: &str, compressor: &str| {
-        Run::new(topology, &format!("kind = 'sketched-sgd'\n{constants}"), compressor)
-            .try_prepare()
-            .unwrap_err()
-            .to_string()
+        Run::new(topology, &format!("kind = 'sketched-sgd'\n{constants}"), compressor).refusal()
     };
     let error = refused("star:5", "", "kind = 'top-k'");
     assert!(

@@ -154,10 +154,7 @@ fn a_node_sends_k_entries_up_once_and_at_most_log_p_times_down() {
 #[test]
 fn g_top_k_is_refused_where_it_cannot_work() {
     let refused = |topology: &str, rule: &str, compressor: &str| {
-        Run::new(topology, &format!("kind = 'g-top-k'\n{rule}"), compressor)
-            .try_prepare()
-            .unwrap_err()
-            .to_string()
+        Run::new(topology, &format!("kind = 'g-top-k'\n{rule}"), compressor).refusal()
     };
     let error = refused("ring:5", "", IDENTITY);
     assert!(error.contains("no link") && error.contains("complete:n or hypercube:n"), "{error}");
@@ -366,10 +363,7 @@ fn with_all_entries_dgc_is_sgd_without_momentum_where_masked_and_with_it_where_n
 #[test]
 fn rules_that_gather_entries_are_refused_where_they_cannot_work() {
     let refused = |topology: &str, rule: &str, compressor: &str| {
-        Run::new(topology, &format!("kind = '{rule}"), compressor)
-            .try_prepare()
-            .unwrap_err()
-            .to_string()
+        Run::new(topology, &format!("kind = '{rule}"), compressor).refusal()
     };
     let error = refused("star:5", "top-k-all-gather'", "kind = 'min-max'");
     assert!(

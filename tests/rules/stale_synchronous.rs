@@ -2,7 +2,7 @@
 //! and that nobody waits for ever.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::BTreeMap,
     sync::{Arc, Mutex},
 };
 
@@ -10,19 +10,18 @@ use common::{
     Exact, Run,
     central::{IDENTITY, centralized},
     consensus, difference,
+    driver::{Order, Played, play},
     hook::{Hook, Hooked},
     widen,
 };
 use gradvine::{
     compress::Format,
-    drive::{Conclusion, Elapsed, Learner, NodeSpec},
+    drive::{Conclusion, Learner, NodeSpec},
     gossip::{
-        Effect, Input, Node,
         party::Local,
         plan::{self, At, Meeting, Plan, Step},
         rule::Rule,
     },
-    rng::{Purpose, Stream},
     units::{NodeId, Round},
 };
 
@@ -30,122 +29,12 @@ fn ssp(topology: &str, staleness: u64) -> Run {
     Run::new(topology, &format!("kind = 'stale-synchronous'\nstaleness = {staleness}"), IDENTITY)
 }
 
-/// The order of events: the dice's, but that a straggler's gradients come only when nothing else
-/// can happen.
-#[derive(Clone, Copy)]
-struct Order {
-    seed: u64,
-    straggler: Option<usize>,
-    /// Whether each node is told to stop, at a moment and after a round of the dice's choice.
-    stops: bool,
-}
-
-impl Order {
-    fn all() -> impl Iterator<Item = Order> {
-        let stragglers = [None, Some(0), Some(2)];
-        (0..8).flat_map(move |seed| {
-            stragglers.map(|straggler| Order { seed, straggler, stops: false })
-        })
-    }
-}
-
-/// Frames of one direction of a link, and whether its reader is busy.
-type Wire = (VecDeque<Vec<u8>>, bool);
-
-/// Frames, gradients and free slots, each queue in its own order; the models, and the rounds that
-/// each node made.
-#[expect(clippy::too_many_lines)]
-fn play(specs: Vec<NodeSpec>, order: Order) -> (Vec<Vec<f32>>, Vec<u64>) {
-    let Order { seed, straggler, stops } = order;
-    let mut dice = Stream::new(seed, Purpose::Test).sequence();
-    let n = specs.len();
-    let (mut nodes, mut learners) = (Vec::new(), Vec::new());
-    for spec in specs {
-        nodes.push(Node::new(spec.config));
-        learners.push(spec.learner);
-    }
-    // Of a node's own, of links, of slots.
-    let mut own: Vec<VecDeque<Input>> = (0..n).map(|_| VecDeque::from([Input::Start])).collect();
-    let mut links: BTreeMap<(usize, usize), Wire> = BTreeMap::new();
-    let mut taken: BTreeMap<(usize, usize), usize> = BTreeMap::new();
-    let mut to_stop: BTreeSet<usize> = if stops { (0..n).collect() } else { BTreeSet::new() };
-    let (mut models, mut rounds, mut finished) = (vec![Vec::new(); n], vec![0; n], 0);
-    while finished < n {
-        let slow = |node: usize| straggler == Some(node);
-        let mut ready: Vec<(usize, usize, u8)> =
-            (0..n).filter(|&i| !own[i].is_empty() && !slow(i)).map(|i| (i, 0, 0)).collect();
-        let waiting = links.iter().filter(|(_, (queue, busy))| !queue.is_empty() && !busy);
-        ready.extend(waiting.map(|((from, to), _)| (*to, *from, 1)));
-        ready.extend(
-            taken.iter().filter(|(_, count)| **count > 0).map(|((from, to), _)| (*from, *to, 2)),
-        );
-        if ready.is_empty() {
-            ready.extend(straggler.filter(|&i| !own[i].is_empty()).map(|i| (i, 0, 0)));
-        }
-        let stuck =
-            || nodes.iter().map(|node| format!("{:?}", node.waiting_for())).collect::<Vec<_>>();
-        assert!(
-            !ready.is_empty(),
-            "deadlock with seed {seed}, straggler {straggler:?}: {:?}",
-            stuck()
-        );
-        let (mut node, other, kind) = ready[dice.below(ready.len() as u64) as usize];
-        let input = if !to_stop.is_empty() && dice.below(40) == 0 {
-            node = to_stop.pop_first().unwrap();
-            Input::StopAfter(Round(dice.below(12)))
-        } else {
-            match kind {
-                0 => own[node].pop_front().unwrap(),
-                1 => {
-                    let (queue, busy) = links.get_mut(&(other, node)).unwrap();
-                    *busy = true;
-                    Input::Frame { from: NodeId::from(other), bytes: queue.pop_front().unwrap() }
-                }
-                _ => {
-                    *taken.get_mut(&(node, other)).unwrap() -= 1;
-                    Input::Taken(NodeId::from(other))
-                }
-            }
-        };
-        let mut effects = Vec::new();
-        nodes[node].handle(input, &mut effects);
-        for effect in effects {
-            match effect {
-                Effect::Compute { round, x, mut update, overlaps, .. } => {
-                    assert!(overlaps, "calls are answered while a gradient is computed");
-                    let loss = learners[node].compute(round, &x, &mut update);
-                    let step = learners[node].step(round);
-                    own[node].push_back(Input::Computed {
-                        round,
-                        x,
-                        update,
-                        loss,
-                        step,
-                        ends: false,
-                    });
-                }
-                Effect::Send { to, frame } => {
-                    links.entry((node, to.index())).or_default().0.push_back(frame.to_vec());
-                    *taken.entry((node, to.index())).or_default() += 1;
-                }
-                Effect::Recycle { from, .. } => {
-                    links.get_mut(&(from.index(), node)).unwrap().1 = false;
-                }
-                Effect::Conclude { own: done, mean } => {
-                    let conclusion = Conclusion::new(&done, &mean, Elapsed::default());
-                    own[node].push_back(Input::Record(learners[node].conclude(&conclusion)));
-                    (models[node], rounds[node]) = (done.x.to_vec(), done.rounds.0);
-                }
-                Effect::Finished(_) => finished += 1,
-                Effect::Failed(failure) => panic!("seed {seed}: {failure}"),
-                Effect::Prepared(_)
-                | Effect::RoundDone(_)
-                | Effect::Snapshot(_)
-                | Effect::Save(_) => {}
-            }
-        }
-    }
-    (models, rounds)
+/// Orders of events, without a straggler and with one.
+fn orders() -> impl Iterator<Item = Order> {
+    let stragglers = [None, Some(0), Some(2)];
+    (0..8).flat_map(move |seed| {
+        stragglers.map(|straggler| Order { seed, straggler, ..Order::default() })
+    })
 }
 
 /// The x at which a node computed its update of a round.
@@ -258,11 +147,11 @@ fn every_round_sees_the_updates_of_the_papers_equation_in_any_order() {
     for topology in ["star:5", "complete:4"] {
         for staleness in [0, 1, 3] {
             let mut most = (0, 0);
-            for order in Order::all() {
+            for order in orders() {
                 let mut run = ssp(topology, staleness);
                 run.rounds = 12;
                 let (specs, reads) = marked(&mut run);
-                let (models, rounds) = play(specs, order);
+                let Played { models, rounds, .. } = play(specs, order);
                 let reads = reads.lock().unwrap();
                 let (stale, fresh) = check(&run, &reads);
                 assert_eq!(reads.len() as u64, 12 * run.nodes() as u64);
@@ -335,7 +224,7 @@ fn without_the_bound_nodes_run_further_ahead() {
     for spec in &mut specs {
         spec.config.plan = Arc::new(Unbounded(Arc::clone(&spec.config.plan)));
     }
-    play(specs, Order { seed: 1, straggler: Some(2), stops: false });
+    play(specs, Order { seed: 1, straggler: Some(2), ..Order::default() });
     assert_eq!(
         check(&run, &reads.lock().unwrap()).0,
         11,
@@ -345,11 +234,11 @@ fn without_the_bound_nodes_run_further_ahead() {
 
 #[test]
 fn staleness_0_is_centralized_sgd() {
-    for order in Order::all() {
+    for order in orders() {
         let mut run = ssp("star:5", 0);
         run.rounds = 20;
         let (specs, reads) = reading(run.specs());
-        let (models, _) = play(specs, order);
+        let models = play(specs, order).models;
         let mut rounds: BTreeMap<u64, Vec<Vec<f32>>> = BTreeMap::new();
         reads
             .lock()
@@ -444,7 +333,7 @@ fn replayed(run: &Run, told: &[Told], share: f64) -> Vec<Vec<f64>> {
 #[test]
 fn models_are_those_of_the_equations_in_the_order_of_events() {
     for staleness in [0, 1, 4] {
-        for order in Order::all() {
+        for order in orders() {
             let mut run = ssp("star:5", staleness);
             run.rounds = 25;
             let told = Arc::new(Mutex::new(Vec::new()));
@@ -452,7 +341,7 @@ fn models_are_those_of_the_equations_in_the_order_of_events() {
                 let hook = Recorder { node: id.index(), told: Arc::clone(&told) };
                 Box::new(Hooked { inner, hook })
             };
-            let (models, _) = play(run.specs_with(record), order);
+            let models = play(run.specs_with(record), order).models;
             let told = told.lock().unwrap();
             assert!(
                 difference(&replayed(&run, &told, 0.2), &models) < 1e-5,
@@ -470,13 +359,12 @@ fn models_are_those_of_the_equations_in_the_order_of_events() {
 fn nodes_that_are_told_to_stop_hold_nobody_up() {
     let mut unlike = 0;
     for staleness in [0, 2] {
-        for order in
-            Order::all().chain((8..40).map(|seed| Order { seed, straggler: Some(1), stops: true }))
-        {
+        let more = (8..40).map(|seed| Order { seed, straggler: Some(1), ..Order::default() });
+        for order in orders().chain(more) {
             let mut run = ssp("star:4", staleness);
             run.rounds = 60;
             let (specs, reads) = marked(&mut run);
-            let (models, rounds) = play(specs, Order { stops: true, ..order });
+            let Played { models, rounds, .. } = play(specs, Order { stops: true, ..order });
             unlike += usize::from(rounds.iter().any(|&round| round != rounds[0]));
             assert!(rounds.iter().any(|&round| round < 60), "{rounds:?}");
             assert_eq!(seen(&run, &models[0]), rounds, "every update of everybody has come");
@@ -499,7 +387,8 @@ fn nodes_that_are_told_to_stop_hold_nobody_up() {
 fn left(staleness: u64, spread: f64, finer: u64) -> f64 {
     let mut run = ssp("star:5", staleness);
     (run.rounds, run.step, run.spread) = (1500 * finer, 0.05 / finer as f64, spread);
-    let (models, _) = play(run.specs(), Order { seed: 3, straggler: Some(4), stops: false });
+    let order = Order { seed: 3, straggler: Some(4), ..Order::default() };
+    let models = play(run.specs(), order).models;
     run.suboptimality(&models) / run.suboptimality(&vec![run.start(0); 5])
 }
 
@@ -546,7 +435,7 @@ fn the_simulator_repeats_itself() {
 #[test]
 fn a_topology_without_a_link_to_the_server_is_refused() {
     for topology in ["ring:4", "path:3", "torus:3x3"] {
-        let told = ssp(topology, 3).try_prepare().unwrap_err().to_string();
+        let told = ssp(topology, 3).refusal();
         assert!(
             told.contains("stale-synchronous") && told.contains("use star:n or complete:n"),
             "{told}"

@@ -3,18 +3,20 @@
 
 use std::sync::{Arc, Mutex};
 
-use common::Run;
+use common::{
+    Run,
+    driver::{Driven, sealed},
+};
 use gradvine::{
     config::ConfigError,
     drive::{Conclusion, Learner, NodeSpec, NoopObserver},
     gossip::{
-        Effect, Failure, Input, Node,
-        frame::{self, Header},
+        Input, Node,
         plan::At,
         tree::{Merge, RECORD_LIMIT, Readers, SETUP, SETUP_LIMIT, Setup},
     },
     sim::{self},
-    units::{NodeId, Round},
+    units::Round,
 };
 
 /// Concatenates records; a byte of 255 is invalid.
@@ -118,24 +120,11 @@ fn answered_with(
     exchange: u16,
     payload: &[u8],
 ) -> Option<String> {
-    let mut config = specs("path:3", Readers::Everyone, &Arc::default()).swap_remove(own).config;
-    config.setup = Some(Setup::new(record, merge()));
-    let mut node = Node::new(config);
-    let mut effects = Vec::new();
-    node.handle(Input::Start, &mut effects);
-    let mut bytes = Vec::new();
-    frame::reserve(&mut bytes);
-    bytes.extend_from_slice(payload);
-    let at = At { round: Round(0), flight: SETUP, exchange };
-    frame::seal(&Header { at, replica: None }, None, &mut bytes);
-    node.handle(Input::Frame { from: NodeId(from), bytes }, &mut effects);
-    effects.into_iter().find_map(|effect| match effect {
-        Effect::Failed(Failure::Peer { peer, reason }) => {
-            assert_eq!(peer, NodeId(from), "the sender is named");
-            Some(reason)
-        }
-        _ => None,
-    })
+    let mut spec = specs("path:3", Readers::Everyone, &Arc::default()).swap_remove(own);
+    spec.config.setup = Some(Setup::new(record, merge()));
+    let mut node = Driven::new(spec);
+    node.settle(Input::Start);
+    node.refuses(from, sealed(At { round: Round(0), flight: SETUP, exchange }, payload))
 }
 
 /// The encoding of a node's record in a frame.

@@ -1,145 +1,31 @@
 //! In any order of frames, gradients and free slots, and for any pieces in which frames arrive, a
 //! synchronous run ends with the same bits.
 
-use std::collections::{BTreeMap, VecDeque};
-
-use common::Run;
+use common::{
+    Run,
+    driver::{Order, play, play_from},
+};
 use gradvine::{
-    drive::{self, Conclusion, Learner, NodeSpec},
-    gossip::{Effect, Input, Node, Rejoin, plan, snapshot::Snapshot},
-    rng::{Purpose, Stream},
-    units::{NodeId, Round},
+    drive::NodeSpec,
+    gossip::{Input, Node, Rejoin, plan, snapshot::Snapshot},
+    sim::Running,
+    units::Round,
 };
 
-/// The frames of one link, with the bytes of each that have arrived.
-type Queue = VecDeque<(Vec<u8>, usize)>;
-
-/// Pending events. Each queue keeps its own order; a random number chooses the next queue.
-#[derive(Default)]
-struct Chaos {
-    /// Frames in flight on each directed link.
-    links: BTreeMap<(usize, usize), Queue>,
-    /// Buffers of frames or pieces that the core has not recycled.
-    held: BTreeMap<(usize, usize), usize>,
-    /// A node's own inputs: gradients, records; in any order among nodes.
-    own: Vec<VecDeque<Input>>,
-    /// Slots to be freed.
-    taken: BTreeMap<(usize, usize), VecDeque<Input>>,
-}
-
-/// Runs to the end with these random numbers and returns the models. A tight link frees a slot when
-/// the frame was delivered, not when it was sent.
-fn run(specs: Vec<NodeSpec>, seed: u64, tight: bool) -> Vec<Vec<f32>> {
-    let node = |spec: NodeSpec| (Node::new(spec.config), spec.learner);
-    perform(specs.into_iter().map(node).collect(), seed, tight, &mut Vec::new())
+fn order(seed: u64) -> Order {
+    Order { seed, ..Order::default() }
 }
 
 /// The snapshots that all nodes make after this many rounds, in an order of events of its own.
 fn snapshots(specs: Vec<NodeSpec>, seed: u64, rounds: u64) -> Vec<Snapshot> {
-    let node = |spec: NodeSpec| {
+    let node = |spec: NodeSpec| -> Running {
         let mut node = Node::new(spec.config);
         let mut effects = Vec::new();
         node.handle(Input::Snapshot(Round(rounds)), &mut effects);
         assert!(effects.is_empty());
         (node, spec.learner)
     };
-    let mut found = Vec::new();
-    perform(specs.into_iter().map(node).collect(), seed, false, &mut found);
-    found.sort_by_key(|(node, _)| *node);
-    found.into_iter().map(|(_, snapshot)| snapshot).collect()
-}
-
-#[expect(clippy::too_many_lines)]
-fn perform(
-    all: Vec<(Node, Box<dyn Learner>)>,
-    seed: u64,
-    tight: bool,
-    snapshots: &mut Vec<(usize, Snapshot)>,
-) -> Vec<Vec<f32>> {
-    let mut dice = Stream::new(seed, Purpose::Test).sequence();
-    let (mut nodes, mut learners): (Vec<_>, Vec<_>) = all.into_iter().unzip();
-    let n = nodes.len();
-    let mut chaos =
-        Chaos { own: (0..n).map(|_| VecDeque::from([Input::Start])).collect(), ..Chaos::default() };
-    let mut models = vec![Vec::new(); n];
-    let mut finished = 0;
-    while finished < n {
-        let mut ready: Vec<(usize, u8, usize)> =
-            (0..n).filter(|&i| !chaos.own[i].is_empty()).map(|i| (i, 0, 0)).collect();
-        let under_way = |link: &(usize, usize)| if tight { chaos.links[link].len() } else { 0 };
-        let free = chaos.taken.iter().filter(|(link, taken)| taken.len() > under_way(link));
-        ready.extend(free.map(|((from, to), _)| (*from, 1, *to)));
-        // A frame waits until the one before was recycled, a piece until few are left.
-        let open = |key: &(usize, usize)| {
-            let given = chaos.links[key].front().map_or(0, |(_, given)| *given);
-            chaos.held.get(key).copied().unwrap_or(0) <= if given == 0 { 0 } else { 2 }
-        };
-        ready.extend(
-            chaos
-                .links
-                .iter()
-                .filter(|(key, queue)| !queue.is_empty() && open(key))
-                .map(|((from, to), _)| (*to, 2, *from)),
-        );
-        assert!(!ready.is_empty(), "deadlock with seed {seed}");
-        let (node, kind, other) = ready[dice.below(ready.len() as u64) as usize];
-        let input = match kind {
-            0 => chaos.own[node].pop_front().unwrap(),
-            1 => chaos.taken.get_mut(&(node, other)).unwrap().pop_front().unwrap(),
-            _ => {
-                *chaos.held.entry((other, node)).or_default() += 1;
-                let (from, queue) =
-                    (NodeId::from(other), chaos.links.get_mut(&(other, node)).unwrap());
-                let (frame, given) = queue.front_mut().unwrap();
-                let (length, rest) = (frame.len(), &frame[*given..]);
-                if *given == 0 && dice.below(2) == 0 {
-                    Input::Frame { from, bytes: queue.pop_front().unwrap().0 }
-                } else {
-                    let bytes = rest[..1 + dice.below(rest.len() as u64) as usize].to_vec();
-                    *given += bytes.len();
-                    if *given == length {
-                        queue.pop_front();
-                    }
-                    Input::Piece { from, length, bytes }
-                }
-            }
-        };
-        let mut effects = Vec::new();
-        nodes[node].handle(input, &mut effects);
-        for effect in effects {
-            match effect {
-                Effect::Compute { round, x, update, parts, .. } => {
-                    let own = &mut chaos.own[node];
-                    drive::compute(&mut *learners[node], round, x, update, parts, &mut |input| {
-                        own.push_back(input);
-                    });
-                }
-                Effect::Send { to, frame } => {
-                    chaos
-                        .links
-                        .entry((node, to.index()))
-                        .or_default()
-                        .push_back((frame.to_vec(), 0));
-                    chaos.taken.entry((node, to.index())).or_default().push_back(Input::Taken(to));
-                }
-                Effect::Recycle { from, .. } => {
-                    *chaos.held.get_mut(&(from.index(), node)).unwrap() -= 1;
-                }
-                Effect::Conclude { own, mean } => {
-                    let elapsed = Default::default();
-                    let end = Conclusion::new(&own, &mean, elapsed);
-                    let record = learners[node].conclude(&end);
-                    models[node] = own.x.to_vec();
-                    chaos.own[node].push_back(Input::Record(record));
-                }
-                Effect::Finished(_) => finished += 1,
-                Effect::Failed(failure) => panic!("seed {seed}: {failure}"),
-                Effect::Snapshot(snapshot) => snapshots.push((node, *snapshot)),
-                Effect::Prepared(_) | Effect::RoundDone(_) | Effect::Save(_) => {}
-            }
-        }
-    }
-    models
+    play_from(specs.into_iter().map(node).collect(), order(seed)).snapshots.into_values().collect()
 }
 
 #[test]
@@ -242,11 +128,8 @@ fn in_any_order(mut experiment: Run) {
     for seed in 0..8 {
         let (topology, rule) = (experiment.topology.name(), &experiment.rule);
         for tight in [false, true] {
-            assert_eq!(
-                run(experiment.specs(), seed, tight),
-                expected,
-                "{rule} on {topology}, seed {seed}"
-            );
+            let models = play(experiment.specs(), Order { tight, ..order(seed) }).models;
+            assert_eq!(models, expected, "{rule} on {topology}, seed {seed}");
         }
     }
     if plan::can_pause(&*experiment.prepare().plan) {
@@ -266,7 +149,7 @@ fn goes_on_from_snapshots(experiment: &Run, expected: &[Vec<f32>]) {
             assert_eq!(snapshot.rounds, Round(rounds));
             (Node::resume(spec.config, snapshot), spec.learner)
         });
-        let models = perform(resumed.collect(), seed, false, &mut Vec::new());
+        let models = play_from(resumed.collect(), order(seed)).models;
         let words = experiment.words();
         assert!(models == expected, "{words}, put back after round {rounds}");
     }
@@ -290,6 +173,6 @@ fn nodes_go_on_from_the_mean_of_the_others() {
         let rejoin = Rejoin { rounds: Round(7), own, models: 4, ..Rejoin::default() };
         (Node::rejoin(spec.config, rejoin), spec.learner)
     });
-    let models = perform(rejoined.collect(), 3, false, &mut Vec::new());
-    assert_eq!(models, run(from_mean, 4, false));
+    let models = play_from(rejoined.collect(), order(3)).models;
+    assert_eq!(models, play(from_mean, order(4)).models);
 }

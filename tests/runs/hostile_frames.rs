@@ -1,67 +1,38 @@
 //! Bytes from a neighbour never panic, and frames that cannot belong to the run end it with the
 //! neighbour's name before any state changes.
 
-use common::Run;
+use common::{
+    Run,
+    driver::{Driven, refusal, sealed, sent},
+};
 use gradvine::{
-    gossip::{
-        Effect, Failure, Input, Node,
-        frame::{self, Header},
-        plan::At,
-    },
+    gossip::{Effect, Input, frame, plan::At},
     units::{NodeId, Round},
 };
 use proptest::prelude::*;
 
 /// Node 0 of a ring of 4 in round 0, waiting for frames; and the frame that it sent.
-fn waiting() -> (Node, Vec<u8>) {
+fn waiting() -> (Driven, Vec<u8>) {
     waiting_with("kind = 'min-max'")
 }
 
 /// The same with this compressor.
-fn waiting_with(compressor: &str) -> (Node, Vec<u8>) {
-    let mut specs = Run::new("ring:4", "kind = 'dcd'", compressor).specs();
-    let mut spec = specs.swap_remove(0);
-    let mut node = Node::new(spec.config);
-    let mut effects = Vec::new();
-    node.handle(Input::Start, &mut effects);
-    let Some(Effect::Compute { round, x, mut update, .. }) = effects.pop() else {
-        panic!("a gradient is asked for first")
-    };
-    let loss = spec.learner.compute(round, &x, &mut update);
-    let step = spec.learner.step(round);
-    node.handle(Input::Computed { round, x, update, loss, step, ends: false }, &mut effects);
-    let sent = effects.iter().find_map(|effect| {
-        if let Effect::Send { frame, .. } = effect { Some(frame.to_vec()) } else { None }
-    });
-    (node, sent.expect("the difference goes out after the gradient"))
+fn waiting_with(compressor: &str) -> (Driven, Vec<u8>) {
+    started("kind = 'dcd'", compressor)
 }
 
-fn give(node: &mut Node, from: u32, bytes: Vec<u8>) -> Option<String> {
-    let mut effects = Vec::new();
-    node.handle(Input::Frame { from: NodeId(from), bytes }, &mut effects);
-    effects.into_iter().find_map(|effect| match effect {
-        Effect::Failed(Failure::Peer { peer, reason }) => {
-            assert_eq!(peer, NodeId(from), "the sender is named");
-            Some(reason)
-        }
-        _ => None,
-    })
-}
-
-/// A frame with a valid checksum.
-fn sealed(at: At, payload: &[u8]) -> Vec<u8> {
-    let mut buffer = Vec::new();
-    frame::reserve(&mut buffer);
-    buffer.extend_from_slice(payload);
-    frame::seal(&Header { at, replica: None }, None, &mut buffer);
-    buffer
+fn started(rule: &str, compressor: &str) -> (Driven, Vec<u8>) {
+    let mut node = Driven::new(Run::new("ring:4", rule, compressor).specs().swap_remove(0));
+    let effects = node.settle(Input::Start);
+    let (_, frame) = sent(&effects).pop().expect("a frame leaves after the gradient");
+    (node, frame)
 }
 
 #[test]
 fn a_good_frame_is_taken_and_a_second_one_is_not() {
     let (mut node, frame) = waiting();
-    assert_eq!(give(&mut node, 1, frame.clone()), None);
-    assert_eq!(give(&mut node, 3, frame), None);
+    assert_eq!(node.refuses(1, frame.clone()), None);
+    assert_eq!(node.refuses(3, frame), None);
 }
 
 #[test]
@@ -83,7 +54,7 @@ fn frames_that_do_not_belong_are_refused_with_the_reason() {
     ];
     for (from, bytes, expected) in cases {
         let (mut node, _) = waiting();
-        let reason = give(&mut node, from, bytes).unwrap_or_default();
+        let reason = node.refuses(from, bytes).unwrap_or_default();
         assert!(reason.contains(expected), "{reason:?} should say {expected:?}");
     }
 }
@@ -93,71 +64,43 @@ fn a_neighbour_cannot_run_ahead_without_limit() {
     let (mut node, frame) = waiting();
     let payload = frame[frame::HEADER..].to_vec();
     let refused = (1..30).find_map(|round| {
-        give(&mut node, 1, sealed(At { round: Round(round), flight: 0, exchange: 0 }, &payload))
+        node.refuses(1, sealed(At { round: Round(round), flight: 0, exchange: 0 }, &payload))
     });
     assert!(refused.unwrap().contains("frames ahead"));
 }
 
 /// Node 0 of a ring of 4 that has sent its frame of this round of dense D-PSGD and waits for two,
 /// and that frame.
-fn waiting_with_floats(last: u64) -> (Node, Vec<u8>) {
-    let mut specs = Run::new("ring:4", "kind = 'd-psgd'", "kind = 'identity'").specs();
-    let mut spec = specs.swap_remove(0);
-    let mut node = Node::new(spec.config);
-    let (mut effects, mut sent) = (Vec::new(), Vec::new());
-    node.handle(Input::Start, &mut effects);
-    loop {
-        for effect in std::mem::take(&mut effects) {
-            match effect {
-                Effect::Compute { round, x, mut update, .. } => {
-                    let loss = spec.learner.compute(round, &x, &mut update);
-                    let step = spec.learner.step(round);
-                    let computed = Input::Computed { round, x, update, loss, step, ends: false };
-                    node.handle(computed, &mut effects);
-                }
-                Effect::Send { to, frame } => {
-                    sent = frame.to_vec();
-                    node.handle(Input::Taken(to), &mut effects);
-                }
-                Effect::Failed(failure) => panic!("{failure}"),
-                _ => {}
-            }
+fn waiting_with_floats(last: u64) -> (Driven, Vec<u8>) {
+    let (mut node, mut frame) = started("kind = 'd-psgd'", "kind = 'identity'");
+    for _ in 0..last {
+        let mut effects = Vec::new();
+        for from in [1, 3].map(NodeId) {
+            effects.extend(node.settle(Input::Frame { from, bytes: frame.clone() }));
         }
-        if effects.is_empty() {
-            let round: [u8; 8] = sent[..8].try_into().unwrap();
-            if u64::from_le_bytes(round) == last {
-                return (node, sent);
-            }
-            for from in [1, 3].map(NodeId) {
-                node.handle(Input::Frame { from, bytes: sent.clone() }, &mut effects);
-            }
-        }
+        frame = sent(&effects).pop().expect("the round is over").1;
     }
+    assert_eq!(frame[..8], last.to_le_bytes());
+    (node, frame)
 }
 
 /// Gives the first bytes of a frame of `length` bytes in pieces of this size; returns the reason of
 /// the failure, if any, and how many pieces were returned.
 fn give_pieces(
-    node: &mut Node,
+    node: &mut Driven,
     from: u32,
     length: usize,
     bytes: &[u8],
     size: usize,
 ) -> (Option<String>, usize) {
-    let (mut returned, mut effects) = (0, Vec::new());
+    let mut returned = 0;
     for piece in bytes.chunks(size) {
-        let bytes = piece.to_vec();
-        node.handle(Input::Piece { from: NodeId(from), length, bytes }, &mut effects);
-        for effect in effects.drain(..) {
-            match effect {
-                Effect::Recycle { .. } => returned += 1,
-                Effect::Failed(Failure::Peer { peer, reason }) => {
-                    assert_eq!(peer, NodeId(from), "the sender is named");
-                    return (Some(reason), returned);
-                }
-                Effect::Failed(failure) => panic!("{failure}"),
-                _ => {}
-            }
+        let piece = Input::Piece { from: NodeId(from), length, bytes: piece.to_vec() };
+        let effects = node.give(piece);
+        let recycled = |effect: &&Effect| matches!(effect, Effect::Recycle { .. });
+        returned += effects.iter().filter(recycled).count();
+        if let Some(reason) = refusal(&effects, from) {
+            return (Some(reason), returned);
         }
     }
     (None, returned)
@@ -229,21 +172,16 @@ fn pieces_are_returned_as_far_as_the_senders_before_have_come() {
 #[test]
 fn pieces_that_do_not_make_a_frame_are_refused() {
     let (mut node, frame) = waiting_with_floats(0);
-    let mut effects = Vec::new();
     let (first, rest) = frame.split_at(60);
     let piece =
         |bytes: &[u8]| Input::Piece { from: NodeId(1), length: frame.len(), bytes: bytes.to_vec() };
-    node.handle(piece(first), &mut effects);
-    node.handle(piece(&[rest, &[0]].concat()), &mut effects);
-    let too_long = effects.iter().any(|effect| {
-        let Effect::Failed(Failure::Peer { reason, .. }) = effect else { return false };
-        reason.contains("are left of the frame")
-    });
-    assert!(too_long, "{effects:?}");
+    node.give(piece(first));
+    let too_long = refusal(&node.give(piece(&[rest, &[0]].concat())), 1).unwrap_or_default();
+    assert!(too_long.contains("are left of the frame"), "{too_long:?}");
 
     // A second frame of the same place.
     let (mut node, frame) = waiting_with_floats(0);
-    node.handle(Input::Frame { from: NodeId(3), bytes: frame.clone() }, &mut Vec::new());
+    node.give(Input::Frame { from: NodeId(3), bytes: frame.clone() });
     let repeated = give_pieces(&mut node, 3, frame.len(), &frame, 60).0.unwrap_or_default();
     assert!(repeated.contains("a second frame"), "{repeated:?}");
 }
@@ -266,7 +204,7 @@ proptest! {
     #[test]
     fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let (mut node, _) = waiting();
-        prop_assert!(give(&mut node, 1, bytes).is_some());
+        prop_assert!(node.refuses(1, bytes).is_some());
     }
 
     #[test]
@@ -276,7 +214,7 @@ proptest! {
         exchange in 0u16..4,
     ) {
         let (mut node, _) = waiting();
-        give(&mut node, 1, sealed(At { round: Round(0), flight, exchange }, &payload));
+        node.refuses(1, sealed(At { round: Round(0), flight, exchange }, &payload));
     }
 
     #[test]
@@ -285,6 +223,6 @@ proptest! {
         let mut payload = frame[frame::HEADER..].to_vec();
         if longer { payload.extend(vec![0; cut]) } else { payload.truncate(payload.len() - cut) }
         let at = At { round: Round(0), flight: 0, exchange: 0 };
-        prop_assert!(give(&mut node, 1, sealed(at, &payload)).is_some());
+        prop_assert!(node.refuses(1, sealed(at, &payload)).is_some());
     }
 }

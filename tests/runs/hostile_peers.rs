@@ -125,6 +125,15 @@ fn frames(bytes: Vec<u8>) -> String {
     })
 }
 
+/// Writes these bytes on the control stream.
+fn control(bytes: Vec<u8>) -> String {
+    against(Deadlines::default(), |mut raw| async move {
+        let _ = raw.control.write_all(&bytes).await;
+        let _ = raw.control.flush().await;
+        raw
+    })
+}
+
 fn envelope(length: u64, sequence: u64) -> Vec<u8> {
     [length.to_le_bytes(), sequence.to_le_bytes()].concat()
 }
@@ -157,30 +166,19 @@ fn a_truncated_frame_breaks_the_link() {
 
 #[test]
 fn random_bytes_on_the_control_stream_break_the_link() {
-    let reason = against(Deadlines::default(), |mut raw| async move {
-        raw.control.write_all(&[9, 0, 0, 0, 200, 1, 2, 3, 4, 5, 6, 7, 8]).await.unwrap();
-        raw.control.flush().await.unwrap();
-        raw
-    });
+    let reason = control(vec![9, 0, 0, 0, 200, 1, 2, 3, 4, 5, 6, 7, 8]);
     assert!(reason.contains("a control message that does not decode"), "{reason}");
 }
 
 #[test]
 fn an_oversized_message_breaks_the_link() {
-    let reason = against(Deadlines::default(), |mut raw| async move {
-        raw.control.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
-        raw.control.flush().await.unwrap();
-        raw
-    });
+    let reason = control(u32::MAX.to_le_bytes().to_vec());
     assert!(reason.contains("a control message of 4294967295 bytes: at most"), "{reason}");
 }
 
 #[test]
 fn a_second_hello_breaks_the_link() {
-    let reason = against(Deadlines::default(), |mut raw| async move {
-        say(&mut raw.control, &Message::Hello(hello(&card("0.1")))).await.unwrap();
-        raw
-    });
+    let reason = control(gradvine::net::encode(&Message::Hello(hello(&card("0.1")))));
     assert!(reason.contains("it sent a hello in the middle of a run"), "{reason}");
 }
 
@@ -193,12 +191,7 @@ fn a_silent_peer_is_noticed_after_three_heartbeats() {
 
 #[test]
 fn a_flood_of_messages_breaks_the_link() {
-    let reason = against(Deadlines::default(), |mut raw| async move {
-        let flood = gradvine::net::encode(&Message::Heartbeat).repeat(3000);
-        let _ = raw.control.write_all(&flood).await;
-        let _ = raw.control.flush().await;
-        raw
-    });
+    let reason = control(gradvine::net::encode(&Message::Heartbeat).repeat(3000));
     assert!(reason.contains("more than 1000 messages without content"), "{reason}");
 }
 
