@@ -31,6 +31,8 @@ mod ending;
 mod growth;
 mod pieces;
 mod snapshots;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
