@@ -1,7 +1,7 @@
-//! Topologies that change from round to round: their matrices, their rates, and the rules on them
-//! against dense `f64` equations.
+//! Topologies that change from round to round: their matrices, their rates, and which rules follow
+//! them.
 
-use common::{Problem, Run, consensus, difference, widen};
+use common::{Run, consensus};
 use gradvine::{
     gossip::rule::RULES,
     mixing::{Schedule, Topology, schedule},
@@ -291,159 +291,6 @@ fn an_epidemic_round_contracts_as_far_as_its_graphs_are_exchangeable() {
     }
 }
 
-/// C in f64.
-type C = fn(&[f64]) -> Vec<f64>;
-
-fn identity(v: &[f64]) -> Vec<f64> {
-    v.to_vec()
-}
-
-/// |v|_1 / d times the sign.
-fn scaled_sign(v: &[f64]) -> Vec<f64> {
-    let scale = v.iter().map(|x| x.abs()).sum::<f64>() / v.len() as f64;
-    v.iter().map(|&x| if x < 0.0 { -scale } else { scale }).collect()
-}
-
-/// X + a Y.
-fn plus(x: &Matrix, a: f64, y: &Matrix) -> Matrix {
-    x.iter().zip(y).map(|(x, y)| x.iter().zip(y).map(|(x, y)| x + a * y).collect()).collect()
-}
-
-fn gradients(problems: &[Problem], x: &Matrix) -> Matrix {
-    problems.iter().zip(x).map(|(p, x)| p.gradient(x)).collect()
-}
-
-/// x / w, row by row.
-fn quotient(x: &Matrix, w: &Matrix) -> Matrix {
-    x.iter().zip(w).map(|(x, w)| x.iter().map(|x| x / w[0]).collect()).collect()
-}
-
-/// P of push-sum on a static topology, from its definition: column j gives 1 / (1 + deg j) to j and
-/// each of its neighbours.
-fn push(topology: &Topology) -> Matrix {
-    let n = topology.nodes();
-    let linked = |i: usize, j: usize| {
-        i == j || topology.neighbours(NodeId::from(j)).contains(&NodeId::from(i))
-    };
-    let share = |j: usize| 1.0 / (1.0 + topology.neighbours(NodeId::from(j)).len() as f64);
-    (0..n).map(|i| (0..n).map(|j| if linked(i, j) { share(j) } else { 0.0 }).collect()).collect()
-}
-
-/// The models after all rounds by the equations of one rule, with W_t in round t.
-fn reference(rule: &str, run: &Run, c: C, eta: f64) -> Matrix {
-    let problems = run.problems();
-    let mut x = widen(&(0..run.nodes()).map(|node| run.start(node)).collect::<Vec<_>>());
-    let mut error: Matrix = x.iter().map(|x| vec![0.0; x.len()]).collect();
-    let mut weight = vec![vec![1.0]; run.nodes()];
-    for t in 0..run.rounds {
-        let w = if rule == "sgp" && run.schedule.is_static() {
-            push(&run.topology)
-        } else {
-            dense(&run.schedule, t)
-        };
-        let g = gradients(&problems, &quotient(&x, &weight));
-        x = match rule {
-            "cta" => plus(&times(&w, &x), -run.step, &g),
-            "atc" => times(&w, &plus(&x, -run.step, &g)),
-            "naive" => plus(&times(&w, &x.iter().map(|x| c(x)).collect()), -run.step, &g),
-            "deep-squeeze" => {
-                let z = plus(&x, -run.step, &g);
-                let v = plus(&z, 1.0, &error);
-                let sent = v.iter().map(|v| c(v)).collect();
-                error = plus(&v, -1.0, &sent);
-                plus(&z, eta, &plus(&times(&w, &sent), -1.0, &sent))
-            }
-            "noloco" => {
-                // The means over W_t of the changes and of the models apart; u = step g.
-                let (alpha, beta, gamma) = (0.5, 0.7, 0.7);
-                let pull = plus(&times(&w, &x), -1.0, &x);
-                let zeros: Matrix = x.iter().map(|x| vec![0.0; x.len()]).collect();
-                let m = plus(&zeros, alpha, &error);
-                error = plus(&plus(&m, -beta * run.step, &times(&w, &g)), gamma, &pull);
-                plus(&x, 1.0, &error)
-            }
-            "gasloc" => {
-                // error is v.
-                let (eta, gamma) = (0.7, 0.5);
-                let next = plus(&x, -eta * run.step, &g);
-                let before = if t == 0 { x.clone() } else { error.clone() };
-                error = next.clone();
-                plus(&times(&w, &next), gamma, &plus(&next, -1.0, &before))
-            }
-            "qg-dsgdm" => {
-                let moved = plus(&plus(&x, -run.step, &g), -run.step * 0.9, &error);
-                let next = times(&w, &moved);
-                let zeros: Matrix = x.iter().map(|x| vec![0.0; x.len()]).collect();
-                let away = plus(&x, -1.0, &next);
-                error = plus(&plus(&zeros, 0.9, &error), (1.0 - 0.9) / run.step, &away);
-                next
-            }
-            "sgp" => {
-                weight = times(&w, &weight);
-                times(&w, &plus(&x, -run.step, &g))
-            }
-            other => panic!("no reference for {other}"),
-        };
-    }
-    quotient(&x, &weight)
-}
-
-const ON: [(&str, &str); 8] = [
-    ("one-peer-exponential", "exponential:8"),
-    ("one-peer-exponential", "exponential:6"),
-    ("base-2", "complete:5"),
-    ("base-2", "exponential:11"),
-    ("random-matching", "ring:7"),
-    ("random-matching", "star:5"),
-    ("epidemic:3", "complete:8"),
-    ("base-2", "complete:1"),
-];
-
-#[test]
-fn every_rule_on_a_schedule_follows_its_equations() {
-    let rules = [
-        ("atc", "kind = 'd-psgd'", false),
-        ("cta", "kind = 'd-psgd'\norder = 'cta'", false),
-        ("naive", "kind = 'naive'", true),
-        ("deep-squeeze", "kind = 'deep-squeeze'\neta = 0.2", true),
-        ("sgp", "kind = 'sgp'", false),
-        ("noloco", "kind = 'noloco'", false),
-        ("gasloc", "kind = 'gasloc'", false),
-        ("qg-dsgdm", "kind = 'qg-dsgdm'", false),
-    ];
-    for (name, rule, compresses) in rules {
-        for (schedule, topology) in ON {
-            let compressors: [(&str, C); 2] =
-                [("kind = 'identity'", identity), ("kind = 'sign'\nbucket = 0", scaled_sign)];
-            for (compressor, c) in &compressors[..1 + usize::from(compresses)] {
-                let mut run = Run::scheduled(topology, schedule, rule, compressor);
-                run.same_start = false;
-                let difference = difference(&reference(name, &run, *c, 0.2), &run.models());
-                assert!(
-                    difference < 1e-5,
-                    "{name} with {compressor}, {schedule} on {topology}: {difference:e}"
-                );
-            }
-        }
-    }
-    // Another schedule gives another result: the comparison can fail.
-    let other =
-        Run::scheduled("complete:5", "random-matching", "kind = 'd-psgd'", "kind = 'identity'")
-            .models();
-    let run = Run::scheduled("complete:5", "base-2", "kind = 'd-psgd'", "kind = 'identity'");
-    assert!(difference(&reference("atc", &run, identity, 0.0), &other) > 1e-3);
-}
-
-#[test]
-fn stochastic_gradient_push_on_static_topologies() {
-    for topology in ["ring:8", "star:5", "path:6", "torus:3x3", "complete:4", "complete:1"] {
-        let mut run = Run::new(topology, "kind = 'sgp'", "kind = 'identity'");
-        run.same_start = false;
-        let difference = difference(&reference("sgp", &run, identity, 0.0), &run.models());
-        assert!(difference < 1e-5, "{topology}: {difference:e}");
-    }
-}
-
 #[test]
 fn gossip_alone_agrees_exactly_after_a_period() {
     for rule in [
@@ -494,5 +341,6 @@ fn rules_that_keep_copies_are_refused() {
         }
     }
     let follow = RULES.iter().filter(|entry| entry.follows_schedules).count();
-    assert_eq!((refused + follow, follow), (RULES.len(), 8));
+    assert_eq!(refused + follow, RULES.len());
+    assert!(refused > 0 && follow > 0, "{refused} are refused, {follow} follow");
 }

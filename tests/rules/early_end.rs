@@ -41,7 +41,7 @@ impl Learner for Tallying {
 #[test]
 fn all_nodes_stop_after_the_same_round_if_their_losses_do_not_fall() {
     const STOPPING: Patience = Patience { every: 5, evaluations: 2, keeps_best: false };
-    for (rule, compressor) in ALL {
+    for (rule, compressor) in &*ALL {
         let run = Run { rounds: 400, ..Run::new(&format!("{}:8", home(rule)), rule, compressor) };
         if plan::is_asynchronous(&*run.prepare().plan) {
             continue;
@@ -112,7 +112,7 @@ fn models(ended: Vec<Ended>) -> Vec<Vec<f32>> {
 
 #[test]
 fn all_nodes_end_after_the_same_round_with_the_bits_of_a_run_of_so_many() {
-    for (rule, compressor) in ALL {
+    for (rule, compressor) in &*ALL {
         for asked in [&[(3, 5)][..], &[(0, 0)], &[(2, 9), (7, 8)]] {
             let run =
                 Run { rounds: 400, ..Run::new(&format!("{}:8", home(rule)), rule, compressor) };
@@ -139,7 +139,7 @@ fn early_of(ended: &[Ended]) -> u64 {
 #[test]
 fn fast_nodes_end_soon_when_a_slow_one_asks() {
     let mut asynchronous = 0;
-    for (rule, compressor) in ALL {
+    for (rule, compressor) in &*ALL {
         let run = Run { rounds: 300, ..Run::new(&format!("{}:8", home(rule)), rule, compressor) };
         if !plan::is_asynchronous(&*run.prepare().plan) {
             continue;
@@ -184,7 +184,7 @@ fn a_wish_after_the_end_changes_nothing() {
 
 #[test]
 fn one_node_gives_the_initial_model_to_all() {
-    for (rule, compressor) in ALL {
+    for (rule, compressor) in &*ALL {
         let run = Run::new(&format!("{}:8", home(rule)), rule, compressor);
         if plan::is_asynchronous(&*run.prepare().plan) {
             continue;

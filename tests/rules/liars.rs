@@ -66,7 +66,7 @@ fn random_lies_have_their_deviation_and_are_the_same_in_each_run() {
 
 #[test]
 fn copies_of_a_liar_stay_what_it_sent() {
-    for (rule, compressor) in ALL {
+    for (rule, compressor) in &*ALL {
         let mut run = Run::new(&format!("{}:8", home(rule)), rule, compressor);
         run.rounds = 40;
         let lying = ended(&run, Some(Lie::Scaled(0.5)), None);

@@ -227,7 +227,7 @@ fn models(run: &Run, restart: Option<u64>) -> Vec<Vec<f32>> {
 
 #[test]
 fn synchronous_rules_end_with_the_bits_of_the_engine() {
-    for (rule, compressor) in ALL {
+    for (rule, compressor) in &*ALL {
         let run = Run::new(&format!("{}:8", home(rule)), rule, compressor);
         if !plan::is_asynchronous(&*run.prepare().plan) {
             assert_eq!(models(&run, None), run.models(), "{}", run.words());
@@ -237,7 +237,7 @@ fn synchronous_rules_end_with_the_bits_of_the_engine() {
 
 #[test]
 fn a_rule_goes_on_from_the_state_that_it_lists() {
-    for (rule, compressor) in ALL {
+    for (rule, compressor) in &*ALL {
         let run = Run::new(&format!("{}:8", home(rule)), rule, compressor);
         let undisturbed = models(&run, None);
         for restart in [0, 1, 6, 20] {

@@ -34,7 +34,7 @@ impl Observer for Seen {
 
 #[test]
 fn the_mean_is_exact_and_the_same_at_all_nodes() {
-    for (rule, compressor) in ALL {
+    for (rule, compressor) in &*ALL {
         let without = run(rule, compressor, "run.evaluate_every = 1");
         if plan::is_asynchronous(&*without.design.rule.plan) {
             continue;

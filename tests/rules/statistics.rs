@@ -169,7 +169,7 @@ fn rows_are_no_weights_of_statistics() {
 
 #[test]
 fn the_parameters_are_those_of_a_run_without_statistics() {
-    for (rule, compressor) in ALL {
+    for (rule, compressor) in &*ALL {
         let with = run(rule, compressor, "");
         if plan::is_asynchronous(&*with.design.rule.plan) {
             continue;
