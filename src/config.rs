@@ -193,6 +193,27 @@ impl ConfigError {
     }
 }
 
+/// The constants of a rule or a compressor, each with its default. Other keys are refused.
+macro_rules! params {
+    ($(#[$doc:meta])* $vis:vis struct $Params:ident {
+        $($(#[$about:meta])* $own:vis $key:ident: $Type:ty = $default:expr),* $(,)?
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, ::serde::Serialize, ::serde::Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        $vis struct $Params {
+            $($(#[$about])* $own $key: $Type),*
+        }
+
+        impl Default for $Params {
+            fn default() -> $Params {
+                $Params { $($key: $default),* }
+            }
+        }
+    };
+}
+pub(crate) use params;
+
 /// Completes the error enum of a module. It has the variants `Config` and `InFile`, a method
 /// `details` that returns what the error prints as, and a method `io_error` that returns the error
 /// of the system behind it.

@@ -24,8 +24,6 @@
 //! Bytes: P, then Q, both as `f32`, column after column: 4 r (n + m). No number of P exceeds 1 and
 //! none of Q `f32::MAX` / 2r (Q saturates), so that no product overflows `f32`.
 
-use serde::{Deserialize, Serialize};
-
 use super::{
     Class, Compressor, Malformed, NonFinite, Size,
     entry::{Built, Entry, within},
@@ -34,7 +32,7 @@ use super::{
     quantizers::block::expect_length,
 };
 use crate::{
-    config::{self, ConfigError},
+    config::{self, ConfigError, params},
     rng::Stream,
     vector::{LANES, update, update_by_two},
 };
@@ -53,15 +51,9 @@ pub(super) const ENTRY: Entry = Entry {
 
 const MOST: i64 = 128;
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    rank: i64,
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Params { rank: 2 }
+params! {
+    struct Params {
+        rank: i64 = 2,
     }
 }
 

@@ -399,14 +399,8 @@ impl Party for Records {
         Ok(())
     }
 
-    fn received(
-        &mut self,
-        _: &mut Local,
-        at: &At,
-        from: NodeId,
-        payload: &Payload<'_>,
-    ) -> Received {
-        let Payload::Records(bytes) = payload else { unreachable!("the plan carries records") };
+    fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
+        let Payload::Records(bytes) = p else { unreachable!("the plan carries records") };
         let records = self.parse(bytes)?;
         if at.exchange < self.height {
             return self.gather(from, records);
@@ -481,14 +475,8 @@ impl Party for Agreement {
         Ok(())
     }
 
-    fn received(
-        &mut self,
-        _: &mut Local,
-        at: &At,
-        from: NodeId,
-        payload: &Payload<'_>,
-    ) -> Received {
-        let Payload::Records(bytes) = payload else { unreachable!("the plan carries records") };
+    fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
+        let Payload::Records(bytes) = p else { unreachable!("the plan carries records") };
         if at.exchange < self.records.height {
             let records = self.records.parse(bytes)?;
             for (node, record) in &records {

@@ -3,8 +3,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::block::expect_length;
 use crate::{
     compress::{
@@ -12,7 +10,7 @@ use crate::{
         bits::{BLOCK, Packing},
         entry::{Built, Entry, within},
     },
-    config::{self, ConfigError},
+    config::{self, ConfigError, params},
     rng::Stream,
 };
 
@@ -181,16 +179,10 @@ impl<Q: Quantizer> Compressor for Bucketed<Q> {
     }
 }
 
-/// The constants of a quantizer that has only `bucket`.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    bucket: i64,
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Params { bucket: 512 }
+params! {
+    /// The constants of a quantizer that has only `bucket`.
+    struct Params {
+        bucket: i64 = 512,
     }
 }
 

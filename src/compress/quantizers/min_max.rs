@@ -27,7 +27,7 @@ use crate::{
         kernel::{kernel, range},
         nominal,
     },
-    config::{self, ConfigError},
+    config::{self, ConfigError, params},
     rng::Stream,
 };
 
@@ -66,17 +66,11 @@ enum Rounding {
     Nearest,
 }
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    bits: i64,
-    bucket: i64,
-    rounding: Rounding,
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Params { bits: 4, bucket: 512, rounding: Rounding::Stochastic }
+params! {
+    struct Params {
+        bits: i64 = 4,
+        bucket: i64 = 512,
+        rounding: Rounding = Rounding::Stochastic,
     }
 }
 

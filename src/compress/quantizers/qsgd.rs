@@ -15,8 +15,6 @@
 //! (norms under 1e-38 or over `f32::MAX`): still unbiased, since |x_i| <= s step always.
 //! Probabilities are multiples of 2^-15: expectations are exact to 2^-16 of a step.
 
-use serde::{Deserialize, Serialize};
-
 use super::{
     block,
     bucketed::{Bucketed, Layout, Quantizer},
@@ -28,7 +26,7 @@ use crate::{
         kernel::{self, kernel},
         nominal,
     },
-    config::{self, ConfigError},
+    config::{self, ConfigError, params},
     rng::Stream,
 };
 
@@ -62,17 +60,11 @@ pub(crate) const ENTRY: Entry = Entry {
     },
 };
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    levels: i64,
-    bucket: i64,
-    scaled: bool,
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Params { levels: 7, bucket: 512, scaled: false }
+params! {
+    struct Params {
+        levels: i64 = 7,
+        bucket: i64 = 512,
+        scaled: bool = false,
     }
 }
 

@@ -19,8 +19,6 @@
 //! which is nearly the same for gradients, because equal numbers would be cut off to 0.
 //! Probabilities are multiples of 2^-15.
 
-use serde::{Deserialize, Serialize};
-
 use super::{
     block,
     bucketed::{Bucketed, Layout, Quantizer},
@@ -33,7 +31,7 @@ use crate::{
         nominal,
         trits::Trits,
     },
-    config::{self, ConfigError},
+    config::{self, ConfigError, params},
     rng::Stream,
 };
 
@@ -55,16 +53,10 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    bucket: i64,
-    clamp: f64,
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Params { bucket: 512, clamp: 0.0 }
+params! {
+    struct Params {
+        bucket: i64 = 512,
+        clamp: f64 = 0.0,
     }
 }
 

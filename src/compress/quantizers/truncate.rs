@@ -18,8 +18,6 @@
 //! kept: with 16 a number takes more than three of its four bytes, and `identity` is the better
 //! code.
 
-use serde::{Deserialize, Serialize};
-
 use super::block::expect_length;
 use crate::{
     compress::{
@@ -28,7 +26,7 @@ use crate::{
         entry::{Built, Entry, within},
         kernel::kernel,
     },
-    config::{self, ConfigError},
+    config::{self, ConfigError, params},
     rng::Stream,
     vector::update,
 };
@@ -44,16 +42,10 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    bits: i64,
-}
-
-impl Default for Params {
-    fn default() -> Self {
+params! {
+    struct Params {
         // 12 bits a number: a byte and a half, and 6% off at the most.
-        Params { bits: 3 }
+        bits: i64 = 3,
     }
 }
 

@@ -13,8 +13,6 @@
 //!
 //! Bytes: the r c cells as `f32`, row after row.
 
-use serde::{Deserialize, Serialize};
-
 use super::{cells, sketch::MOST_COLUMNS};
 use crate::{
     compress::{
@@ -24,7 +22,7 @@ use crate::{
         nominal,
         quantizers::block,
     },
-    config::{self, ConfigError},
+    config::{self, ConfigError, params},
     rng::{Purpose, Sequence, Stream},
 };
 
@@ -45,16 +43,10 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    rows: i64,
-    columns: i64,
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Params { rows: 5, columns: 1000 }
+params! {
+    struct Params {
+        rows: i64 = 5,
+        columns: i64 = 1000,
     }
 }
 

@@ -20,8 +20,6 @@
 //! within the chunk. With 64 of 4096 an entry costs 11 bits, and a number of the vector 0.17. The
 //! last chunk may be shorter, with k in proportion, rounded up.
 
-use serde::{Deserialize, Serialize};
-
 use super::{
     indices::IndexSet,
     kept::{Ahead, adder, floats},
@@ -36,7 +34,7 @@ use crate::{
         kernel::kernel,
         quantizers::block,
     },
-    config::{self, ConfigError},
+    config::{self, ConfigError, params},
     rng::Stream,
     vector::update,
 };
@@ -65,17 +63,11 @@ pub(crate) const ENTRY: Entry = Entry {
     },
 };
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    chunk: i64,
-    k: i64,
-    bits: i64,
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Params { chunk: 4096, k: 64, bits: 2 }
+params! {
+    struct Params {
+        chunk: i64 = 4096,
+        k: i64 = 64,
+        bits: i64 = 2,
     }
 }
 

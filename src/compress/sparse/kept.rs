@@ -2,7 +2,21 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{compress::entry::within, config::ConfigError};
+use crate::{
+    compress::entry::{Cheaper, within},
+    config::ConfigError,
+};
+
+/// The constants of [`Kept`].
+pub(super) const K: (&str, &str) = ("k", "how many; instead of fraction");
+pub(super) const FRACTION: (&str, &str) =
+    ("fraction", "0.01: which part of the vector, above 0, at most 1; instead of k");
+
+/// Half the fraction.
+pub(super) fn cheaper(own: &toml::Table) -> Option<Cheaper> {
+    let fraction = own.get("fraction")?.as_float()?;
+    Some(Cheaper::new("fraction", fraction / 2.0, "half the bytes"))
+}
 
 /// How many entries of a vector are kept: `k`, or a fraction of its length. The default fraction is
 /// 0.01 (the sparsity at which Deep Gradient Compression, Lin et al. 2018, starts to be worth its

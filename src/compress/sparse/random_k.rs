@@ -10,20 +10,18 @@
 //! from `libm`, so the same choice on every CPU. Dense choices by his method A, whose walk from one
 //! index to the next is mostly [computed](super::gaps) instead.
 
-use serde::{Deserialize, Serialize};
-
 use super::{
     gaps::{self, BATCH, LANES},
-    kept::{Ahead, Kept, adder, floats},
+    kept::{self, Ahead, Kept, adder, floats},
 };
 use crate::{
     compress::{
         Class, Compressor, Malformed, NonFinite, Size,
-        entry::{Built, Cheaper, Entry},
+        entry::{Built, Entry},
         identity::check_floats,
         quantizers::block,
     },
-    config::{self, ConfigError},
+    config::{self, ConfigError, params},
     rng::{Sequence, Stream},
     vector::update,
 };
@@ -35,8 +33,8 @@ pub(crate) const ENTRY: Entry = Entry {
             Sparsification",
     class_words: "contraction (scaled = true: unbiased)",
     constants: &[
-        ("k", "how many; instead of fraction"),
-        ("fraction", "0.01: which part of the vector, above 0, at most 1; instead of k"),
+        kept::K,
+        kept::FRACTION,
         ("scaled", "false: a contraction; true: multiplied by d/k, unbiased"),
     ],
     variants: &[
@@ -48,18 +46,15 @@ pub(crate) const ENTRY: Entry = Entry {
         "fraction = 1.0",
     ],
     build,
-    cheaper: |own| {
-        let fraction = own.get("fraction")?.as_float()?;
-        Some(Cheaper::new("fraction", fraction / 2.0, "half the bytes"))
-    },
+    cheaper: kept::cheaper,
 };
 
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    k: Option<i64>,
-    fraction: Option<f64>,
-    scaled: bool,
+params! {
+    struct Params {
+        k: Option<i64> = None,
+        fraction: Option<f64> = None,
+        scaled: bool = false,
+    }
 }
 
 fn build(table: &toml::Table) -> Result<Built, ConfigError> {

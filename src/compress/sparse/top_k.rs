@@ -8,23 +8,21 @@
 //! Bytes: the k values as `f32` in ascending order of index, then the [indices](super::indices): 1%
 //! costs 8.4 + 32 bits an entry, or 0.4 bits per number of the vector.
 
-use serde::{Deserialize, Serialize};
-
 use super::{
     indices::IndexSet,
-    kept::{Kept, adder, floats},
+    kept::{self, Kept, adder, floats},
     select::{self, Cut},
 };
 use crate::{
     compress::{
         Class, Compressor, Malformed, NonFinite, Size,
-        entry::{Built, Cheaper, Entry},
+        entry::{Built, Entry},
         identity::check_floats,
         kernel::kernel,
         nominal,
         quantizers::block,
     },
-    config::{self, ConfigError},
+    config::{self, ConfigError, params},
     rng::Stream,
     vector::update,
 };
@@ -35,23 +33,17 @@ pub(crate) const ENTRY: Entry = Entry {
     paper: "Stich et al. 2018, Sparsified SGD with Memory; Lin et al. 2018, Deep Gradient \
             Compression",
     class_words: "contraction",
-    constants: &[
-        ("k", "how many; instead of fraction"),
-        ("fraction", "0.01: which part of the vector, above 0, at most 1; instead of k"),
-    ],
+    constants: &[kept::K, kept::FRACTION],
     variants: &["k = 1", "k = 40", "fraction = 0.1", "fraction = 0.5", "fraction = 1.0"],
     build,
-    cheaper: |own| {
-        let fraction = own.get("fraction")?.as_float()?;
-        Some(Cheaper::new("fraction", fraction / 2.0, "half the bytes"))
-    },
+    cheaper: kept::cheaper,
 };
 
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    k: Option<i64>,
-    fraction: Option<f64>,
+params! {
+    struct Params {
+        k: Option<i64> = None,
+        fraction: Option<f64> = None,
+    }
 }
 
 fn build(table: &toml::Table) -> Result<Built, ConfigError> {

@@ -13,7 +13,7 @@ pub(super) use super::{
 };
 pub(super) use crate::{
     compress::{Entries, Format, NonFinite, Payload},
-    config::{self, ConfigError},
+    config::{self, ConfigError, params},
     gossip::{
         collective::{Collective, Gather, Kind, Pattern, Sum, Union},
         party::{Answers, Copies, Encoded, Local, Party, Received, Target, Writer},

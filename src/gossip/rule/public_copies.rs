@@ -236,19 +236,13 @@ impl<M: Movement> Party for OnCopies<M> {
         (!self.is_of_steps(at.flight)).then(|| (1.0, self.copies.of_mut(from)))
     }
 
-    fn received(
-        &mut self,
-        _: &mut Local,
-        at: &At,
-        from: NodeId,
-        payload: &Payload<'_>,
-    ) -> Received {
+    fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
         let Some(measured) = self.measured.as_ref().filter(|_| at.flight == 0) else {
-            payload.add_into(1.0, self.copies.of_mut(from));
+            p.add_into(1.0, self.copies.of_mut(from));
             return Ok(());
         };
-        let Payload::Doubles(bytes) = payload else {
-            panic!("{payload:?} is not a double: the rule and its plan disagree")
+        let Payload::Doubles(bytes) = p else {
+            panic!("{p:?} is not a double: the rule and its plan disagree")
         };
         let theirs = bytes.first_chunk().map_or(f64::NAN, |bytes| f64::from_le_bytes(*bytes));
         if !(theirs > 0.0 && theirs <= 1.0) {

@@ -71,24 +71,20 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct OwnParams {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    collective: Option<Kind>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    group: Option<usize>,
-    layers: bool,
+params! {
+    struct OwnParams {
+        collective: Option<Kind> = None,
+        group: Option<usize> = None,
+        layers: bool = false,
+    }
 }
 
-/// The constants of every rule with an exact mean.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Params {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) collective: Option<Kind>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) group: Option<usize>,
+params! {
+    /// The constants of every rule with an exact mean.
+    pub(crate) struct Params {
+        pub(crate) collective: Option<Kind> = None,
+        pub(crate) group: Option<usize> = None,
+    }
 }
 
 impl Params {

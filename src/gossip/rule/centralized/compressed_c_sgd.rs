@@ -48,12 +48,11 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    collective: Option<Kind>,
-    double: bool,
+params! {
+    struct Params {
+        collective: Option<Kind> = None,
+        double: bool = false,
+    }
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

@@ -53,21 +53,13 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    collective: Option<Kind>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    group: Option<usize>,
-    delay: i64,
-    period: i64,
-    compensate: bool,
-}
-
-impl Default for Params {
-    fn default() -> Params {
-        Params { collective: None, group: None, delay: 4, period: 1, compensate: true }
+params! {
+    struct Params {
+        collective: Option<Kind> = None,
+        group: Option<usize> = None,
+        delay: i64 = 4,
+        period: i64 = 1,
+        compensate: bool = true,
     }
 }
 

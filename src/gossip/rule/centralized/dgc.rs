@@ -63,35 +63,16 @@ pub(crate) const ENTRY: Entry = Entry {
 /// Densities of the warm-up.
 const DENSITIES: [f64; 4] = [0.25, 0.0625, 0.015_625, 0.004];
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    collective: Option<Kind>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    k: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fraction: Option<f64>,
-    momentum: f64,
-    nesterov: bool,
-    masking: bool,
-    clip: f64,
-    warm_up: i64,
-}
-
-impl Default for Params {
-    fn default() -> Params {
-        let (momentum, nesterov, masking, clip) = (0.9, false, true, 0.0);
-        Params {
-            collective: None,
-            k: None,
-            fraction: None,
-            momentum,
-            nesterov,
-            masking,
-            clip,
-            warm_up: 0,
-        }
+params! {
+    struct Params {
+        collective: Option<Kind> = None,
+        k: Option<i64> = None,
+        fraction: Option<f64> = None,
+        momentum: f64 = 0.9,
+        nesterov: bool = false,
+        masking: bool = true,
+        clip: f64 = 0.0,
+        warm_up: i64 = 0,
     }
 }
 

@@ -63,14 +63,12 @@ enum Residual {
     Published,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    k: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fraction: Option<f64>,
-    residual: Residual,
+params! {
+    struct Params {
+        k: Option<i64> = None,
+        fraction: Option<f64> = None,
+        residual: Residual = Residual::default(),
+    }
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

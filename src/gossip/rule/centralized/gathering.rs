@@ -2,12 +2,11 @@
 
 use crate::gossip::rule::prelude::*;
 
-/// The constants of such a rule that has no others.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Params {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) collective: Option<Kind>,
+params! {
+    /// The constants of such a rule that has no others.
+    pub(super) struct Params {
+        pub(super) collective: Option<Kind> = None,
+    }
 }
 
 /// The pattern that `collective` asks for, or the first of a server and all-to-all whose links

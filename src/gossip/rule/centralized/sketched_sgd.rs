@@ -93,20 +93,15 @@ enum Variant {
     Practical,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    collective: Option<Kind>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    k: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fraction: Option<f64>,
-    variant: Variant,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    momentum: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    candidates: Option<i64>,
+params! {
+    struct Params {
+        collective: Option<Kind> = None,
+        k: Option<i64> = None,
+        fraction: Option<f64> = None,
+        variant: Variant = Variant::default(),
+        momentum: Option<f64> = None,
+        candidates: Option<i64> = None,
+    }
 }
 
 /// The constants that all nodes share.

@@ -53,15 +53,9 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    staleness: i64,
-}
-
-impl Default for Params {
-    fn default() -> Params {
-        Params { staleness: 3 }
+params! {
+    struct Params {
+        staleness: i64 = 3,
     }
 }
 

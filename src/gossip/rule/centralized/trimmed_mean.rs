@@ -34,10 +34,10 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    liars: Option<i64>,
+params! {
+    struct Params {
+        liars: Option<i64> = None,
+    }
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

@@ -60,12 +60,11 @@ enum Order {
     Iclr,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gamma: Option<GossipStep>,
-    order: Order,
+params! {
+    struct Params {
+        gamma: Option<GossipStep> = None,
+        order: Order = Order::default(),
+    }
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

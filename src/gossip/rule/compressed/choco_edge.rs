@@ -38,11 +38,10 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gamma: Option<f64>,
+params! {
+    struct Params {
+        gamma: Option<f64> = None,
+    }
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

@@ -54,19 +54,11 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    momentum: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mu: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gossip_step: Option<GossipStep>,
-}
-
-impl Default for Params {
-    fn default() -> Params {
-        Params { momentum: 0.9, mu: None, gossip_step: None }
+params! {
+    struct Params {
+        momentum: f64 = 0.9,
+        mu: Option<f64> = None,
+        gossip_step: Option<GossipStep> = None,
     }
 }
 

@@ -55,12 +55,11 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    eta: Option<f64>,
-    delay: i64,
+params! {
+    struct Params {
+        eta: Option<f64> = None,
+        delay: i64 = 0,
+    }
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

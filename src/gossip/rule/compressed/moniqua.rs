@@ -49,18 +49,11 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    theta: f64,
-    bits: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gamma: Option<f64>,
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Params { theta: 1.0, bits: 8, gamma: None }
+params! {
+    struct Params {
+        theta: f64 = 1.0,
+        bits: i64 = 8,
+        gamma: Option<f64> = None,
     }
 }
 

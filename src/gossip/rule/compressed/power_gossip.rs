@@ -43,15 +43,9 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    rank: i64,
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Params { rank: 1 }
+params! {
+    struct Params {
+        rank: i64 = 1,
     }
 }
 

@@ -41,13 +41,11 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tau: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    liars: Option<i64>,
+params! {
+    struct Params {
+        tau: Option<f64> = None,
+        liars: Option<i64> = None,
+    }
 }
 
 /// The source of tau.

@@ -40,10 +40,10 @@ enum Order {
     Cta,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    order: Order,
+params! {
+    struct Params {
+        order: Order = Order::default(),
+    }
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

@@ -20,6 +20,13 @@
 
 use crate::{gossip::rule::prelude::*, mixing::Topology, rng::Purpose, rng::Stream};
 
+const PAIRS: Entry = Entry {
+    sends: "the whole model to one neighbour, and a move to everybody who calls",
+    conditions: "any connected topology; over libp2p the order of events decides, so only the \
+                 simulator repeats a run",
+    ..Entry::BLANK
+};
+
 pub(crate) const AD_PSGD: Entry = Entry {
     name: "ad-psgd",
     summary: "asynchronous: average with a random neighbour while the gradient is computed",
@@ -28,12 +35,8 @@ pub(crate) const AD_PSGD: Entry = Entry {
     update: "x_i = x_j = (x_i + x_j) / 2 for a random neighbour j, while g_i(x_i) is computed\n\
              x_i -= lr g_i, of the x_i before the average",
     state: "the copy of x that the gradient is computed at, the move",
-    sends: "the whole model to one neighbour, and a move to everybody who calls",
-    conditions: "any connected topology; over libp2p the order of events decides, so only the \
-                 simulator repeats a run",
-    compresses: false,
     prepare: |table, setting| prepare(&AD_PSGD, AROUND, table, setting),
-    ..Entry::BLANK
+    ..PAIRS
 };
 
 pub(crate) const SWARM: Entry = Entry {
@@ -45,12 +48,8 @@ pub(crate) const SWARM: Entry = Entry {
     update: "x_i -= u_i, the change that H local steps make from x_i on\n\
              x_i = x_j = (x_i + x_j) / 2 for a random neighbour j",
     state: "the copy of x that local steps begin at, the move",
-    sends: "the whole model to one neighbour, and a move to everybody who calls",
-    conditions: "any connected topology; over libp2p the order of events decides, so only the \
-                 simulator repeats a run",
-    compresses: false,
     prepare: |table, setting| prepare(&SWARM, AFTER, table, setting),
-    ..Entry::BLANK
+    ..PAIRS
 };
 
 const AROUND: &[Step] =

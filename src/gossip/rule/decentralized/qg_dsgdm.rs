@@ -34,17 +34,10 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    momentum: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mu: Option<f64>,
-}
-
-impl Default for Params {
-    fn default() -> Params {
-        Params { momentum: 0.9, mu: None }
+params! {
+    struct Params {
+        momentum: f64 = 0.9,
+        mu: Option<f64> = None,
     }
 }
 

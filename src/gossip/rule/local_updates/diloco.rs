@@ -37,20 +37,12 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    collective: Option<Kind>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    group: Option<usize>,
-    outer_step: f64,
-    outer_momentum: f64,
-}
-
-impl Default for Params {
-    fn default() -> Params {
-        Params { collective: None, group: None, outer_step: 0.7, outer_momentum: 0.9 }
+params! {
+    struct Params {
+        collective: Option<Kind> = None,
+        group: Option<usize> = None,
+        outer_step: f64 = 0.7,
+        outer_momentum: f64 = 0.9,
     }
 }
 

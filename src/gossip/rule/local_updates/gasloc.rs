@@ -45,16 +45,10 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    outer_step: f64,
-    outer_momentum: f64,
-}
-
-impl Default for Params {
-    fn default() -> Params {
-        Params { outer_step: 0.7, outer_momentum: 0.5 }
+params! {
+    struct Params {
+        outer_step: f64 = 0.7,
+        outer_momentum: f64 = 0.5,
     }
 }
 

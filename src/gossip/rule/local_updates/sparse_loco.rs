@@ -52,18 +52,11 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    decay: f64,
-    outer_step: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    collective: Option<Kind>,
-}
-
-impl Default for Params {
-    fn default() -> Params {
-        Params { decay: 0.95, outer_step: 1.0, collective: None }
+params! {
+    struct Params {
+        decay: f64 = 0.95,
+        outer_step: f64 = 1.0,
+        collective: Option<Kind> = None,
     }
 }
 

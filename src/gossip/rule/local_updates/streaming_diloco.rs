@@ -49,29 +49,14 @@ pub(crate) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    collective: Option<Kind>,
-    fragments: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    delay: Option<i64>,
-    keep: f64,
-    outer_step: f64,
-    outer_momentum: f64,
-}
-
-impl Default for Params {
-    fn default() -> Params {
-        Params {
-            collective: None,
-            fragments: 4,
-            delay: None,
-            keep: 0.5,
-            outer_step: 0.7,
-            outer_momentum: 0.9,
-        }
+params! {
+    struct Params {
+        collective: Option<Kind> = None,
+        fragments: i64 = 4,
+        delay: Option<i64> = None,
+        keep: f64 = 0.5,
+        outer_step: f64 = 0.7,
+        outer_momentum: f64 = 0.9,
     }
 }
 
