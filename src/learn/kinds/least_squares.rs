@@ -6,49 +6,24 @@
 
 use ndarray::{ArrayView2, ArrayViewMut2};
 
-use super::linear::{self, Linear};
+use super::linear::{Loss, OneLayer, Predict};
 use crate::{
     data::{Scale, Task},
-    learn::{Kind, Learner, Shape, Sums, Targets, Tensor},
-    rng::Stream,
+    learn::{Sums, Targets},
 };
 
 /// The kind `least-squares`.
 #[derive(Debug)]
 pub(crate) struct LeastSquares;
 
-impl Kind for LeastSquares {
-    fn name(&self) -> &'static str {
-        "least-squares"
-    }
-
-    fn summary(&self) -> &'static str {
-        "linear regression, 1/(2m) sum |x w + b - y|^2; convex"
-    }
-
-    fn reference(&self) -> &'static str {
-        "Gauss, Theoria motus corporum coelestium, 1809"
-    }
-
-    fn tasks(&self) -> &'static [Task] {
-        &[Task::Regression]
-    }
-
-    fn tensors(&self, shape: &Shape) -> Vec<Tensor> {
-        linear::tensors(shape)
-    }
-
-    fn initial(&self, shape: &Shape, stream: Stream, x: &mut [f32]) {
-        linear::initial(shape, stream, x);
-    }
-
-    fn learner(&self, shape: &Shape, _targets: Option<&Scale>) -> Box<dyn Learner> {
-        Linear::learner(
-            shape,
-            |outputs, targets, weight| squared_error(outputs, values(targets), weight, None),
-            |_| (),
-        )
-    }
+impl OneLayer for LeastSquares {
+    const NAME: &'static str = "least-squares";
+    const SUMMARY: &'static str = "linear regression, 1/(2m) sum |x w + b - y|^2; convex";
+    const REFERENCE: &'static str = "Gauss, Theoria motus corporum coelestium, 1809";
+    const TASKS: &'static [Task] = &[Task::Regression];
+    const LOSS: Loss =
+        |outputs, targets, weight| squared_error(outputs, values(targets), weight, None);
+    const PREDICT: Predict = |_| ();
 }
 
 /// The numbers to be predicted of a block: rows x outputs.

@@ -1,25 +1,61 @@
 //! Models of one dense layer: they differ in their loss, and in what they predict from its outputs.
 
+use std::fmt;
+
 use ndarray::{ArrayView2, ArrayViewMut2};
 
 use super::affine::{Affine, buffer};
 use crate::{
-    learn::{Gradient, Learner, Shape, Sums, Targets, Tensor},
+    data::{Scale, Task},
+    learn::{Gradient, Kind, Learner, Shape, Sums, Targets, Tensor},
     rng::Stream,
 };
 
-/// `weight` and `bias`: there is only one layer, so the names have no number.
-pub(crate) fn tensors(shape: &Shape) -> Vec<Tensor> {
-    let mut tensors = vec![Tensor::new("weight", &[shape.inputs, shape.outputs])];
-    if shape.bias {
-        tensors.push(Tensor::new("bias", &[shape.outputs]));
-    }
-    tensors
+/// A kind of such models.
+pub(crate) trait OneLayer: Send + Sync + fmt::Debug {
+    const NAME: &'static str;
+    const SUMMARY: &'static str;
+    const REFERENCE: &'static str;
+    const TASKS: &'static [Task];
+    const LOSS: Loss;
+    const PREDICT: Predict;
 }
 
-/// Normal weights of variance 2 / (inputs + outputs), zero bias.
-pub(crate) fn initial(shape: &Shape, stream: Stream, x: &mut [f32]) {
-    layer(shape).initial(2.0 / (shape.inputs + shape.outputs) as f64, stream, x);
+impl<M: OneLayer> Kind for M {
+    fn name(&self) -> &'static str {
+        M::NAME
+    }
+
+    fn summary(&self) -> &'static str {
+        M::SUMMARY
+    }
+
+    fn reference(&self) -> &'static str {
+        M::REFERENCE
+    }
+
+    fn tasks(&self) -> &'static [Task] {
+        M::TASKS
+    }
+
+    /// `weight` and `bias`: there is only one layer, so the names have no number.
+    fn tensors(&self, shape: &Shape) -> Vec<Tensor> {
+        let mut tensors = vec![Tensor::new("weight", &[shape.inputs, shape.outputs])];
+        if shape.bias {
+            tensors.push(Tensor::new("bias", &[shape.outputs]));
+        }
+        tensors
+    }
+
+    /// Normal weights of variance 2 / (inputs + outputs), zero bias.
+    fn initial(&self, shape: &Shape, stream: Stream, x: &mut [f32]) {
+        layer(shape).initial(2.0 / (shape.inputs + shape.outputs) as f64, stream, x);
+    }
+
+    fn learner(&self, shape: &Shape, _targets: Option<&Scale>) -> Box<dyn Learner> {
+        let (layer, loss, predict) = (layer(shape), M::LOSS, M::PREDICT);
+        Box::new(Linear { layer, outputs: Vec::new(), loss, predict })
+    }
 }
 
 fn layer(shape: &Shape) -> Affine {
@@ -33,18 +69,11 @@ pub(crate) type Loss = fn(&mut ArrayViewMut2<'_, f32>, Targets<'_>, Option<f32>)
 /// Turns outputs into predictions.
 pub(crate) type Predict = fn(&mut ArrayViewMut2<'_, f32>);
 
-/// The learner of such a model.
-pub(crate) struct Linear {
+struct Linear {
     layer: Affine,
     outputs: Vec<f32>,
     loss: Loss,
     predict: Predict,
-}
-
-impl Linear {
-    pub(crate) fn learner(shape: &Shape, loss: Loss, predict: Predict) -> Box<dyn Learner> {
-        Box::new(Linear { layer: layer(shape), outputs: Vec::new(), loss, predict })
-    }
 }
 
 impl Learner for Linear {

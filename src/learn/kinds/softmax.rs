@@ -6,49 +6,25 @@
 
 use ndarray::ArrayViewMut2;
 
-use super::linear::{self, Linear};
+use super::linear::{Loss, OneLayer, Predict};
 use crate::{
-    data::{Scale, Task},
-    learn::{Kind, Learner, Shape, Sums, Targets, Tensor},
-    rng::Stream,
+    data::Task,
+    learn::{Sums, Targets},
 };
 
 /// The kind `softmax`.
 #[derive(Debug)]
 pub(crate) struct Softmax;
 
-impl Kind for Softmax {
-    fn name(&self) -> &'static str {
-        "softmax"
-    }
-
-    fn summary(&self) -> &'static str {
-        "multinomial logistic regression, cross-entropy of softmax(x w + b); convex"
-    }
-
-    fn reference(&self) -> &'static str {
-        "Bishop, Pattern Recognition and Machine Learning, 2006, section 4.3.4"
-    }
-
-    fn tasks(&self) -> &'static [Task] {
-        &[Task::Classification]
-    }
-
-    fn tensors(&self, shape: &Shape) -> Vec<Tensor> {
-        linear::tensors(shape)
-    }
-
-    fn initial(&self, shape: &Shape, stream: Stream, x: &mut [f32]) {
-        linear::initial(shape, stream, x);
-    }
-
-    fn learner(&self, shape: &Shape, _targets: Option<&Scale>) -> Box<dyn Learner> {
-        Linear::learner(
-            shape,
-            |scores, targets, weight| cross_entropy(scores, classes(targets), weight),
-            probabilities,
-        )
-    }
+impl OneLayer for Softmax {
+    const NAME: &'static str = "softmax";
+    const SUMMARY: &'static str =
+        "multinomial logistic regression, cross-entropy of softmax(x w + b); convex";
+    const REFERENCE: &'static str =
+        "Bishop, Pattern Recognition and Machine Learning, 2006, section 4.3.4";
+    const TASKS: &'static [Task] = &[Task::Classification];
+    const LOSS: Loss = |scores, targets, weight| cross_entropy(scores, classes(targets), weight);
+    const PREDICT: Predict = probabilities;
 }
 
 /// The labels of a block.

@@ -15,10 +15,6 @@ impl Family for Complete {
         "every node linked to every other: rho = 0, one round is the exact mean"
     }
 
-    fn example(&self) -> &'static [u64] {
-        &[8]
-    }
-
     fn size(&self, arguments: &[u64]) -> Result<Size, Refusal> {
         let nodes = u128::from(arguments[0]);
         Ok(Size { nodes, links: nodes * (nodes - 1) / 2 })

@@ -15,10 +15,6 @@ impl Family for Hypercube {
         "2^d nodes, linked if their numbers differ in one bit; gap 2 / (1 + d)"
     }
 
-    fn example(&self) -> &'static [u64] {
-        &[8]
-    }
-
     fn size(&self, arguments: &[u64]) -> Result<Size, Refusal> {
         let nodes = arguments[0];
         if !nodes.is_power_of_two() && nodes <= super::MAX_NODES as u64 {

@@ -84,14 +84,19 @@ pub trait Family: Sync + fmt::Debug {
     }
 
     /// Arguments that make a small example.
-    fn example(&self) -> &'static [u64];
+    fn example(&self) -> &'static [u64] {
+        &[8]
+    }
 
     /// The number of nodes and an upper bound of the number of links, in u128 so that no argument
     /// can overflow.
     ///
     /// # Errors
     /// If no such graph exists: the key, and the accepted values.
-    fn size(&self, arguments: &[u64]) -> Result<Size, Refusal>;
+    fn size(&self, arguments: &[u64]) -> Result<Size, Refusal> {
+        let nodes = u128::from(arguments[0]);
+        Ok(Size { nodes, links: nodes })
+    }
 
     /// The links, in any order, parallel ones and loops included or not.
     ///
@@ -475,14 +480,6 @@ mod tests {
 
         fn keys(&self) -> &'static [&'static str] {
             self.1
-        }
-
-        fn example(&self) -> &'static [u64] {
-            path::Path.example()
-        }
-
-        fn size(&self, arguments: &[u64]) -> Result<Size, Refusal> {
-            path::Path.size(arguments)
         }
 
         fn links(&self, arguments: &[u64]) -> Result<Vec<(u32, u32)>, Refusal> {

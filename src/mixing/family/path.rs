@@ -1,6 +1,6 @@
 //! Each node linked to the next.
 
-use super::{Family, Refusal, Size, wave};
+use super::{Family, Refusal, wave};
 
 /// `path:8`.
 #[derive(Debug)]
@@ -13,15 +13,6 @@ impl Family for Path {
 
     fn about(&self) -> &'static str {
         "each node linked to the next; gap about pi^2 / (3 n^2), a quarter of a ring's"
-    }
-
-    fn example(&self) -> &'static [u64] {
-        &[8]
-    }
-
-    fn size(&self, arguments: &[u64]) -> Result<Size, Refusal> {
-        let nodes = u128::from(arguments[0]);
-        Ok(Size { nodes, links: nodes })
     }
 
     fn links(&self, arguments: &[u64]) -> Result<Vec<(u32, u32)>, Refusal> {

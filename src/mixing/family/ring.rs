@@ -1,6 +1,6 @@
 //! Each node linked to the next, the last to the first.
 
-use super::{Family, Refusal, Size, ring_eigenvalue, ring_links};
+use super::{Family, Refusal, ring_eigenvalue, ring_links};
 
 /// `ring:8`. A ring of 2 is one link.
 #[derive(Debug)]
@@ -13,15 +13,6 @@ impl Family for Ring {
 
     fn about(&self) -> &'static str {
         "each node linked to the next, the last to the first; gap about 4 pi^2 / (3 n^2)"
-    }
-
-    fn example(&self) -> &'static [u64] {
-        &[8]
-    }
-
-    fn size(&self, arguments: &[u64]) -> Result<Size, Refusal> {
-        let nodes = u128::from(arguments[0]);
-        Ok(Size { nodes, links: nodes })
     }
 
     fn links(&self, arguments: &[u64]) -> Result<Vec<(u32, u32)>, Refusal> {

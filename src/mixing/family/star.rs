@@ -1,6 +1,6 @@
 //! Node 0 linked to all others.
 
-use super::{Family, Refusal, Size};
+use super::{Family, Refusal};
 
 /// `star:8`: node 0 is the hub, like a parameter server.
 #[derive(Debug)]
@@ -13,15 +13,6 @@ impl Family for Star {
 
     fn about(&self) -> &'static str {
         "node 0 linked to all others, as a parameter server would be"
-    }
-
-    fn example(&self) -> &'static [u64] {
-        &[8]
-    }
-
-    fn size(&self, arguments: &[u64]) -> Result<Size, Refusal> {
-        let nodes = u128::from(arguments[0]);
-        Ok(Size { nodes, links: nodes })
     }
 
     fn links(&self, arguments: &[u64]) -> Result<Vec<(u32, u32)>, Refusal> {
