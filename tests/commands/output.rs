@@ -72,20 +72,7 @@ fn help_of_every_command_has_examples() {
 #[test]
 fn every_json_is_one_value_with_its_keys() {
     let topology = printed(&["topology", "show", "torus:3x4", "--json"]);
-    has(
-        &topology,
-        &[
-            "name",
-            "nodes",
-            "links",
-            "rho",
-            "gap",
-            "lambda_2",
-            "lambda_n",
-            "mixing_time",
-            "diameter",
-        ],
-    );
+    has(&topology, &["name", "rho", "diameter"]);
     assert_eq!((topology["nodes"].as_u64(), topology["links"].as_u64()), (Some(12), Some(24)));
     has(&printed(&["topology", "list", "--json"]), &["families", "weights", "files"]);
     let folder = folder();

@@ -12,6 +12,8 @@ use command::{SMALL, folder, gradvine, json, metrics, refused};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+const FORTY: [&str; 6] = ["--rounds", "40", "--set", "run.evaluate_every=5", "-q", "--no-baseline"];
+
 /// Runs on three nodes in a folder: `name` and further settings of each.
 fn runs(each: &[(&str, &[&str])]) -> (TempDir, Vec<PathBuf>) {
     let folder = folder();
@@ -21,15 +23,8 @@ fn runs(each: &[(&str, &[&str])]) -> (TempDir, Vec<PathBuf>) {
         let _ = gradvine()
             .arg("simulate")
             .args(SMALL)
-            .args([
-                "--rounds",
-                "40",
-                "--set",
-                "run.evaluate_every=5",
-                "-q",
-                "--no-baseline",
-                "--out",
-            ])
+            .args(FORTY)
+            .arg("--out")
             .arg(path)
             .args(settings.iter().flat_map(|set| ["--set", set]))
             .assert();
@@ -158,17 +153,8 @@ fn summaries_list_the_bytes_of_each_link() {
     assert_eq!(json!(all), json!([summary["bytes"]["payload"], summary["bytes"]["wire"]]));
     // Over libp2p the same goes over each link, and its run has a page too.
     let train = paths[0].with_file_name("train");
-    let rounds = [
-        "--rounds",
-        "40",
-        "--set",
-        "run.evaluate_every=5",
-        "-q",
-        "--no-baseline",
-        "--processes",
-        "--out",
-    ];
-    gradvine().arg("train").args(SMALL).args(rounds).arg(&train).assert().success();
+    let out = ["--processes", "--out"];
+    gradvine().arg("train").args(SMALL).args(FORTY).args(out).arg(&train).assert().success();
     let links = |path: &Path| {
         let summary = json(&path.join("summary.json"));
         let nodes = summary["participation"].as_object().unwrap();

@@ -42,13 +42,7 @@ pub fn page(
     if !checks.is_empty() {
         text += "\n## What was expected\n\n";
         for check in checks {
-            let _ = writeln!(
-                text,
-                "- {} — {}. {}",
-                flat(&check.words),
-                verdict(check.verdict),
-                check.figures
-            );
+            text += &finding(check);
         }
     }
     if !study.notes.trim().is_empty() {
@@ -105,13 +99,7 @@ pub fn index(
         match checks {
             Some(checks) => {
                 for check in checks {
-                    let _ = writeln!(
-                        text,
-                        "- {} — {}. {}",
-                        flat(&check.words),
-                        verdict(check.verdict),
-                        check.figures
-                    );
+                    text += &finding(check);
                 }
             }
             None => before
@@ -146,6 +134,10 @@ pub fn index(
     }
     let _ = write!(text, "\nMade by `{again}` with gradvine {}.\n", env!("CARGO_PKG_VERSION"));
     text
+}
+
+fn finding(check: &Check) -> String {
+    format!("- {} — {}. {}\n", flat(&check.words), verdict(check.verdict), check.figures)
 }
 
 fn line(study: &Study, checks: &[Check], link: &str) -> String {
