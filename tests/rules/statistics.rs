@@ -6,7 +6,10 @@ use crate::properties::{ALL, home};
 use gradvine::{
     drive::NoopObserver,
     experiment::Experiment,
-    gossip::plan::{self, Plan, Step},
+    gossip::{
+        plan::{self, Plan, Step},
+        rule,
+    },
     learn::{Ready, Tensor},
     mixing::Topology,
     run::{Design, Gradients, OwnRun},
@@ -95,9 +98,7 @@ pub(crate) fn run(rule: &str, compressor: &str, more: &str) -> OwnRun {
 /// update, and how many rounds later they are taken.
 fn travel(design: &Design) -> Option<(bool, u64)> {
     let plan: &dyn Plan = &*design.rule.plan;
-    if plan::is_asynchronous(plan)
-        || ["clipped-gossip", "trimmed-mean"].contains(&design.rule_name())
-    {
+    if plan::is_asynchronous(plan) || rule::find(design.rule_name()).unwrap().defends {
         return None;
     }
     let steps = plan.steps();
