@@ -193,8 +193,14 @@ impl ConfigError {
     }
 }
 
-/// The constants of a rule or a compressor, each with its default. Other keys are refused.
+/// The constants of a rule or a compressor, each with its default: `Params`, if nothing else is
+/// said. Other keys are refused.
 macro_rules! params {
+    ($($(#[$about:meta])* $key:ident: $Type:ty = $default:expr),* $(,)?) => {
+        $crate::config::params! {
+            struct Params { $($(#[$about])* $key: $Type = $default),* }
+        }
+    };
     ($(#[$doc:meta])* $vis:vis struct $Params:ident {
         $($(#[$about:meta])* $own:vis $key:ident: $Type:ty = $default:expr),* $(,)?
     }) => {

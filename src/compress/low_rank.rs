@@ -52,9 +52,7 @@ pub(super) const ENTRY: Entry = Entry {
 const MOST: i64 = 128;
 
 params! {
-    struct Params {
-        rank: i64 = 2,
-    }
+    rank: i64 = 2,
 }
 
 fn build(table: &toml::Table) -> Result<Built, ConfigError> {

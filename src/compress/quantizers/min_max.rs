@@ -67,11 +67,9 @@ enum Rounding {
 }
 
 params! {
-    struct Params {
-        bits: i64 = 4,
-        bucket: i64 = 512,
-        rounding: Rounding = Rounding::Stochastic,
-    }
+    bits: i64 = 4,
+    bucket: i64 = 512,
+    rounding: Rounding = Rounding::Stochastic,
 }
 
 fn build(table: &toml::Table) -> Result<Built, ConfigError> {

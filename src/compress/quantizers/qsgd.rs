@@ -61,11 +61,9 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 params! {
-    struct Params {
-        levels: i64 = 7,
-        bucket: i64 = 512,
-        scaled: bool = false,
-    }
+    levels: i64 = 7,
+    bucket: i64 = 512,
+    scaled: bool = false,
 }
 
 fn build(table: &toml::Table) -> Result<Built, ConfigError> {

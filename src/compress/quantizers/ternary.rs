@@ -54,10 +54,8 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 params! {
-    struct Params {
-        bucket: i64 = 512,
-        clamp: f64 = 0.0,
-    }
+    bucket: i64 = 512,
+    clamp: f64 = 0.0,
 }
 
 fn build(table: &toml::Table) -> Result<Built, ConfigError> {

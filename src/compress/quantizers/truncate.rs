@@ -43,10 +43,8 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 params! {
-    struct Params {
-        // 12 bits a number: a byte and a half, and 6% off at the most.
-        bits: i64 = 3,
-    }
+    // 12 bits a number: a byte and a half, and 6% off at the most.
+    bits: i64 = 3,
 }
 
 fn build(table: &toml::Table) -> Result<Built, ConfigError> {

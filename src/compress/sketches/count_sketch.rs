@@ -44,10 +44,8 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 params! {
-    struct Params {
-        rows: i64 = 5,
-        columns: i64 = 1000,
-    }
+    rows: i64 = 5,
+    columns: i64 = 1000,
 }
 
 fn build(table: &toml::Table) -> Result<Built, ConfigError> {

@@ -64,11 +64,9 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 params! {
-    struct Params {
-        chunk: i64 = 4096,
-        k: i64 = 64,
-        bits: i64 = 2,
-    }
+    chunk: i64 = 4096,
+    k: i64 = 64,
+    bits: i64 = 2,
 }
 
 fn build(table: &toml::Table) -> Result<Built, ConfigError> {

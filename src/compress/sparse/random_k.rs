@@ -50,11 +50,9 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 params! {
-    struct Params {
-        k: Option<i64> = None,
-        fraction: Option<f64> = None,
-        scaled: bool = false,
-    }
+    k: Option<i64> = None,
+    fraction: Option<f64> = None,
+    scaled: bool = false,
 }
 
 fn build(table: &toml::Table) -> Result<Built, ConfigError> {

@@ -40,10 +40,8 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 params! {
-    struct Params {
-        k: Option<i64> = None,
-        fraction: Option<f64> = None,
-    }
+    k: Option<i64> = None,
+    fraction: Option<f64> = None,
 }
 
 fn build(table: &toml::Table) -> Result<Built, ConfigError> {

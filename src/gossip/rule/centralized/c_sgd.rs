@@ -65,7 +65,6 @@ pub(crate) const ENTRY: Entry = Entry {
              computed; default false: more messages pay only where links are slow",
         ),
     ],
-    compresses: false,
     home: "ring",
     prepare,
     ..Entry::BLANK

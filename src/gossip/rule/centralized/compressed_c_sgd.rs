@@ -49,10 +49,8 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 params! {
-    struct Params {
-        collective: Option<Kind> = None,
-        double: bool = false,
-    }
+    collective: Option<Kind> = None,
+    double: bool = false,
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

@@ -46,7 +46,6 @@ pub(crate) const ENTRY: Entry = Entry {
         ("period", "rounds between two averages, from 1; default 1"),
         ("compensate", "true (default); false: stale averages only, without own progress"),
     ],
-    compresses: false,
     home: "ring",
     needs_gradients: true,
     prepare,
@@ -54,13 +53,11 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 params! {
-    struct Params {
-        collective: Option<Kind> = None,
-        group: Option<usize> = None,
-        delay: i64 = 4,
-        period: i64 = 1,
-        compensate: bool = true,
-    }
+    collective: Option<Kind> = None,
+    group: Option<usize> = None,
+    delay: i64 = 4,
+    period: i64 = 1,
+    compensate: bool = true,
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

@@ -52,7 +52,6 @@ pub(crate) const ENTRY: Entry = Entry {
             "rounds in which the density falls; default 0: none (the paper: those of 4 epochs)",
         ),
     ],
-    compresses: false,
     home: "star",
     own_momentum: true,
     needs_step: true,
@@ -64,16 +63,14 @@ pub(crate) const ENTRY: Entry = Entry {
 const DENSITIES: [f64; 4] = [0.25, 0.0625, 0.015_625, 0.004];
 
 params! {
-    struct Params {
-        collective: Option<Kind> = None,
-        k: Option<i64> = None,
-        fraction: Option<f64> = None,
-        momentum: f64 = 0.9,
-        nesterov: bool = false,
-        masking: bool = true,
-        clip: f64 = 0.0,
-        warm_up: i64 = 0,
-    }
+    collective: Option<Kind> = None,
+    k: Option<i64> = None,
+    fraction: Option<f64> = None,
+    momentum: f64 = 0.9,
+    nesterov: bool = false,
+    masking: bool = true,
+    clip: f64 = 0.0,
+    warm_up: i64 = 0,
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

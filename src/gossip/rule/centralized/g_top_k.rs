@@ -49,7 +49,6 @@ pub(crate) const ENTRY: Entry = Entry {
              rule",
         ),
     ],
-    compresses: false,
     home: "complete",
     prepare,
     ..Entry::BLANK
@@ -64,11 +63,9 @@ enum Residual {
 }
 
 params! {
-    struct Params {
-        k: Option<i64> = None,
-        fraction: Option<f64> = None,
-        residual: Residual = Residual::default(),
-    }
+    k: Option<i64> = None,
+    fraction: Option<f64> = None,
+    residual: Residual = Residual::default(),
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

@@ -24,7 +24,6 @@ pub(crate) const ENTRY: Entry = Entry {
                  that of C-SGD is 0.2, because each number moves by a whole step whatever its \
                  gradient; biased where the nodes' data differ",
     constants: &[compressed_c_sgd::COLLECTIVE],
-    compresses: false,
     home: "star",
     step_advice: Some((MOST_STEP, SUITS)),
     needs_step: true,

@@ -94,14 +94,12 @@ enum Variant {
 }
 
 params! {
-    struct Params {
-        collective: Option<Kind> = None,
-        k: Option<i64> = None,
-        fraction: Option<f64> = None,
-        variant: Variant = Variant::default(),
-        momentum: Option<f64> = None,
-        candidates: Option<i64> = None,
-    }
+    collective: Option<Kind> = None,
+    k: Option<i64> = None,
+    fraction: Option<f64> = None,
+    variant: Variant = Variant::default(),
+    momentum: Option<f64> = None,
+    candidates: Option<i64> = None,
 }
 
 /// The constants that all nodes share.

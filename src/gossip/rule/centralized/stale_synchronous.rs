@@ -47,16 +47,13 @@ pub(crate) const ENTRY: Entry = Entry {
         "s, in rounds, 0 (bulk-synchronous) to 1000; default 3, our choice: hiccups of three \
          gradients delay no node",
     )],
-    compresses: false,
     home: "star",
     prepare,
     ..Entry::BLANK
 };
 
 params! {
-    struct Params {
-        staleness: i64 = 3,
-    }
+    staleness: i64 = 3,
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

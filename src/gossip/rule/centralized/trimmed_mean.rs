@@ -27,7 +27,6 @@ pub(crate) const ENTRY: Entry = Entry {
         "b, how many neighbours of a node may lie; default 1, or 0 if a node has fewer than 3 \
          neighbours",
     )],
-    compresses: false,
     counts_nodes: true,
     defends: true,
     prepare,
@@ -35,9 +34,7 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 params! {
-    struct Params {
-        liars: Option<i64> = None,
-    }
+    liars: Option<i64> = None,
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

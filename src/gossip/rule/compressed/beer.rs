@@ -55,9 +55,7 @@ const STEPS: &[Step] = &[
 ];
 
 params! {
-    struct Params {
-        gamma: Option<f64> = None,
-    }
+    gamma: Option<f64> = None,
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

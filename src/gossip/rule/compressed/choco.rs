@@ -61,10 +61,8 @@ enum Order {
 }
 
 params! {
-    struct Params {
-        gamma: Option<GossipStep> = None,
-        order: Order = Order::default(),
-    }
+    gamma: Option<GossipStep> = None,
+    order: Order = Order::default(),
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

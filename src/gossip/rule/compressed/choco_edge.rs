@@ -39,9 +39,7 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 params! {
-    struct Params {
-        gamma: Option<f64> = None,
-    }
+    gamma: Option<f64> = None,
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

@@ -55,11 +55,9 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 params! {
-    struct Params {
-        momentum: f64 = 0.9,
-        mu: Option<f64> = None,
-        gossip_step: Option<GossipStep> = None,
-    }
+    momentum: f64 = 0.9,
+    mu: Option<f64> = None,
+    gossip_step: Option<GossipStep> = None,
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

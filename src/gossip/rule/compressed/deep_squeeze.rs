@@ -56,10 +56,8 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 params! {
-    struct Params {
-        eta: Option<f64> = None,
-        delay: i64 = 0,
-    }
+    eta: Option<f64> = None,
+    delay: i64 = 0,
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

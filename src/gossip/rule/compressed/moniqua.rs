@@ -44,17 +44,14 @@ pub(crate) const ENTRY: Entry = Entry {
              1, from 4 bits on",
         ),
     ],
-    compresses: false,
     prepare,
     ..Entry::BLANK
 };
 
 params! {
-    struct Params {
-        theta: f64 = 1.0,
-        bits: i64 = 8,
-        gamma: Option<f64> = None,
-    }
+    theta: f64 = 1.0,
+    bits: i64 = 8,
+    gamma: Option<f64> = None,
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

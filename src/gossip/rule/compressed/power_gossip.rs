@@ -38,15 +38,12 @@ pub(crate) const ENTRY: Entry = Entry {
         "1: columns of P and Q, at most as many as a matrix has rows or columns; the paper's \
          smallest",
     )],
-    compresses: false,
     prepare,
     ..Entry::BLANK
 };
 
 params! {
-    struct Params {
-        rank: i64 = 1,
-    }
+    rank: i64 = 1,
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

@@ -33,7 +33,6 @@ pub(crate) const ENTRY: Entry = Entry {
         ),
         ("liars", "how many neighbours of a node may lie; default 1; not with tau"),
     ],
-    compresses: false,
     follows_schedules: true,
     counts_nodes: true,
     defends: true,
@@ -42,10 +41,8 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 params! {
-    struct Params {
-        tau: Option<f64> = None,
-        liars: Option<i64> = None,
-    }
+    tau: Option<f64> = None,
+    liars: Option<i64> = None,
 }
 
 /// The source of tau.

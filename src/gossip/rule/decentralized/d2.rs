@@ -30,7 +30,6 @@ pub(crate) const ENTRY: Entry = Entry {
     sends: "the sum in brackets, 4 d bytes",
     conditions: "lambda_n > -1/3; on it (even rings with metropolis weights) or below, \
                  disagreement never decays",
-    compresses: false,
     needs_gradients: true,
     prepare,
     ..Entry::BLANK

@@ -26,7 +26,6 @@ pub(crate) const ENTRY: Entry = Entry {
         "\"atc\" (default: with W = 11'/n it is centralized SGD) or \"cta\" (the paper's; gossip \
          overlaps the gradient)",
     )],
-    compresses: false,
     follows_schedules: true,
     prepare,
     ..Entry::BLANK
@@ -41,9 +40,7 @@ enum Order {
 }
 
 params! {
-    struct Params {
-        order: Order = Order::default(),
-    }
+    order: Order = Order::default(),
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

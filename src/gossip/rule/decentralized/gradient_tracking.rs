@@ -23,7 +23,6 @@ pub(crate) const ENTRY: Entry = Entry {
     sends: "x_i - lr y_i and y_i, 8 d bytes in two frames",
     conditions: "rho < 1; the greatest stable step shrinks with the gap, like (1 - rho)^2 in \
                  theory",
-    compresses: false,
     needs_gradients: true,
     needs_step: true,
     prepare,

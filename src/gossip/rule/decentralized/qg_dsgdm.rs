@@ -26,7 +26,6 @@ pub(crate) const ENTRY: Entry = Entry {
         ("momentum", "beta, from 0 to below 1; default 0.9 (Lin et al. 2021)"),
         ("mu", "from 0 to below 1; default: momentum (Lin et al. 2021)"),
     ],
-    compresses: false,
     follows_schedules: true,
     own_momentum: true,
     needs_step: true,
@@ -35,10 +34,8 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 params! {
-    struct Params {
-        momentum: f64 = 0.9,
-        mu: Option<f64> = None,
-    }
+    momentum: f64 = 0.9,
+    mu: Option<f64> = None,
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

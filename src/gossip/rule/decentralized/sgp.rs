@@ -31,7 +31,6 @@ pub(crate) const ENTRY: Entry = Entry {
     sends: "p x_i' and p w_i, 4 d + 8 bytes; another frame for each receiver",
     conditions: "P column-stochastic and connected: p = 1 / (1 + degree) on a static topology, \
                  whatever its weights, else the schedule's",
-    compresses: false,
     follows_schedules: true,
     prepare,
     ..Entry::BLANK

@@ -54,11 +54,9 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 params! {
-    struct Params {
-        outer_step: f64 = 0.7,
-        outer_momentum: f64 = 0.5,
-        gossip_step: Option<GossipStep> = None,
-    }
+    outer_step: f64 = 0.7,
+    outer_momentum: f64 = 0.5,
+    gossip_step: Option<GossipStep> = None,
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

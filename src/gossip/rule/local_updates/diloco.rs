@@ -31,19 +31,16 @@ pub(crate) const ENTRY: Entry = Entry {
         ("outer_step", "0.7 (default: the paper's best)"),
         ("outer_momentum", "mu, 0.9 (default: the paper's best); from 0, below 1"),
     ],
-    compresses: false,
     home: "ring",
     prepare,
     ..Entry::BLANK
 };
 
 params! {
-    struct Params {
-        collective: Option<Kind> = None,
-        group: Option<usize> = None,
-        outer_step: f64 = 0.7,
-        outer_momentum: f64 = 0.9,
-    }
+    collective: Option<Kind> = None,
+    group: Option<usize> = None,
+    outer_step: f64 = 0.7,
+    outer_momentum: f64 = 0.9,
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

@@ -39,17 +39,14 @@ pub(crate) const ENTRY: Entry = Entry {
             "gamma, from 0, below 1; 0.5 (default: this crate's choice, which random pairs bear)",
         ),
     ],
-    compresses: false,
     follows_schedules: true,
     prepare,
     ..Entry::BLANK
 };
 
 params! {
-    struct Params {
-        outer_step: f64 = 0.7,
-        outer_momentum: f64 = 0.5,
-    }
+    outer_step: f64 = 0.7,
+    outer_momentum: f64 = 0.5,
 }
 
 /// The greatest gamma at which disagreement shrinks although the neighbours change.

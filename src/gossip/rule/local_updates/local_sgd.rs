@@ -24,7 +24,6 @@ pub(crate) const ENTRY: Entry = Entry {
     conditions: "the links of the collective; on heterogeneous data the models drift apart with \
                  H, which a smaller step bounds",
     constants: &[c_sgd::COLLECTIVE, c_sgd::GROUP],
-    compresses: false,
     home: "ring",
     prepare,
     ..Entry::BLANK

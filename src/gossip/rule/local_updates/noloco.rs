@@ -38,18 +38,15 @@ pub(crate) const ENTRY: Entry = Entry {
         ("outer_momentum", "alpha, 0.5 (default: the authors'); from 0, below 1"),
         ("pull", "gamma, towards the neighbours' models; default: outer_step"),
     ],
-    compresses: false,
     follows_schedules: true,
     prepare,
     ..Entry::BLANK
 };
 
 params! {
-    struct Params {
-        outer_step: f64 = 0.7,
-        outer_momentum: f64 = 0.5,
-        pull: Option<f64> = None,
-    }
+    outer_step: f64 = 0.7,
+    outer_momentum: f64 = 0.5,
+    pull: Option<f64> = None,
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

@@ -53,11 +53,9 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 params! {
-    struct Params {
-        decay: f64 = 0.95,
-        outer_step: f64 = 1.0,
-        collective: Option<Kind> = None,
-    }
+    decay: f64 = 0.95,
+    outer_step: f64 = 1.0,
+    collective: Option<Kind> = None,
 }
 
 /// The pattern of a rule whose vectors are cheap to send to all and dear to send back.

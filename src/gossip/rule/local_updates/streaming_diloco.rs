@@ -50,14 +50,12 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 params! {
-    struct Params {
-        collective: Option<Kind> = None,
-        fragments: i64 = 4,
-        delay: Option<i64> = None,
-        keep: f64 = 0.5,
-        outer_step: f64 = 0.7,
-        outer_momentum: f64 = 0.9,
-    }
+    collective: Option<Kind> = None,
+    fragments: i64 = 4,
+    delay: Option<i64> = None,
+    keep: f64 = 0.5,
+    outer_step: f64 = 0.7,
+    outer_momentum: f64 = 0.9,
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
