@@ -138,7 +138,7 @@ pub struct Node {
     takes_best: bool,
     /// The rounds after which a snapshot is due.
     snapshot_after: Option<Round>,
-    /// The model and the rule's state of the snapshot from which this node goes on.
+    /// The model and the rule's state of the snapshot from which this node continues.
     restored: Option<(Vec<f32>, State)>,
     trees: Trees,
 }

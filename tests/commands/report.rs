@@ -54,8 +54,8 @@ fn the_page_says_who_was_away() {
         runs(&[("away", &["rule.kind=d-psgd", "compressor.kind=identity", away])]);
     let html = page(&paths, &[]);
     for line in [
-        "after round 10, 0, 1 go on from their mean.",
-        "after round 20, 2 come back: all go on from the mean of 0, 1.",
+        "after round 10, 0, 1 continue from their mean.",
+        "after round 20, 2 return: all continue from the mean of 0, 1.",
     ] {
         assert!(html.contains(line), "{line}");
     }

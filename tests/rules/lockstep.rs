@@ -1,6 +1,6 @@
 //! A second interpreter of plans: all nodes go through each step together. A synchronous run ends
-//! with the bits of the engine, and a rule that is made anew in the middle of a run from the state
-//! that it lists goes on with the same bits.
+//! with the bits of the engine, and a rule that is made again in the middle of a run from the state
+//! that it lists continues with the same bits.
 
 use crate::properties::{ALL, home};
 use common::{Exact, Run, hook::Alone};
@@ -212,7 +212,7 @@ fn encode(plan: &dyn Plan, one: &mut Alone, from: NodeId, to: Option<NodeId>, at
     bytes
 }
 
-/// The models after a run in which the rules are made anew after round `restart`.
+/// The models after a run in which the rules are made again after round `restart`.
 fn models(run: &Run, restart: Option<u64>) -> Vec<Vec<f32>> {
     let mut lockstep = Lockstep::new(run);
     for round in 0..run.rounds {
@@ -242,7 +242,7 @@ fn a_rule_goes_on_from_the_state_that_it_lists() {
         let undisturbed = models(&run, None);
         for restart in [0, 1, 6, 20] {
             let again = models(&run, Some(restart));
-            assert_eq!(again, undisturbed, "{}, anew after round {restart}", run.words());
+            assert_eq!(again, undisturbed, "{}, again after round {restart}", run.words());
         }
     }
 }

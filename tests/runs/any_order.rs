@@ -137,7 +137,7 @@ fn in_any_order(mut experiment: Run) {
     }
 }
 
-/// All nodes are put back to their snapshots of the same round, with learners and rules made anew.
+/// All nodes are put back to their snapshots of the same round, with learners and rules made again.
 fn goes_on_from_snapshots(experiment: &Run, expected: &[Vec<f32>]) {
     let spawn = experiment.prepare().spawn;
     for (seed, rounds) in [(1, 1), (2, 7), (3, 17), (4, 18)] {
@@ -155,7 +155,8 @@ fn goes_on_from_snapshots(experiment: &Run, expected: &[Vec<f32>]) {
     }
 }
 
-/// Node 2 has lost its snapshot: all go on from the mean of the others, as a run that begins there.
+/// Node 2 has lost its snapshot: all continue from the mean of the others, as a run that begins
+/// there.
 #[test]
 fn nodes_go_on_from_the_mean_of_the_others() {
     let mut experiment = Run::new("ring:5", "kind = 'd-psgd'", "kind = 'identity'");

@@ -52,7 +52,7 @@ fn the_node_that_holds_the_server_back_is_named() {
     assert_eq!((server.node.gradients, waits(&server)), (3, all));
     assert_eq!(server.call(2, 0), Ok(vec![NodeId(2)]));
     assert_eq!((server.node.gradients, waits(&server)), (3, Some((3, vec![NodeId(1)]))));
-    // Every node has made one: both the server and the caller may go on.
+    // Every node has made one: both the server and the caller may continue.
     assert_eq!(server.call(1, 0), Ok(vec![NodeId(1)]));
     assert_eq!(server.node.gradients, 4);
 }

@@ -108,7 +108,7 @@ CASES = [
 #: What has to be there besides the program, for two sites.
 BESIDE = {
     "ddp": "an address and a port of rank 0 that all can reach, and a rank for each process; all "
-    "start anew if one stops. torchrun, which sets the ranks, was not used",
+    "start again if one stops. torchrun, which sets the ranks, was not used",
     "gradvine": "at each site a key, node.toml, and the same topology.toml (keys and addresses of "
     "all) and experiment.toml. No further program",
     "hivemind": "the address of one peer, which the others are told; each peer starts a process "

@@ -376,7 +376,7 @@ fn an_early_end() {
     script.push((arrives(theirs(0)), after));
     plays("another asked for it", long(), script);
     let mut script = until(4);
-    let late = refused("the run is to end after round 0, and round 1 has begun");
+    let late = refused("the run is to end after round 0, and round 1 has started");
     script.push((arrives(told(0)), vec![recycle(told(0)), late]));
     plays("a notice that comes too late", long(), script);
 }

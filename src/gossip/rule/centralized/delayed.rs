@@ -25,7 +25,7 @@ use crate::gossip::rule::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "delayed",
-    summary: "averages land t rounds late, over which each node goes on with its own updates",
+    summary: "averages land t rounds late, over which each node continues with its own updates",
     paper: "Zhu et al. 2019, Distributed Training Across the World; Zhu et al. 2021, Delayed \
             Gradient Averaging, Algorithm 1",
     update: "compensated:  x_i -= u_i(n);\n\

@@ -26,7 +26,7 @@ pub(crate) const ENTRY: Entry = Entry {
     state: "two public copies per neighbour",
     sends: "q_ij, another to each neighbour",
     conditions: "as choco: a contraction (nominal delta > 0), and its limits of gamma; random-k, \
-                 drawn anew for each edge, is stable further",
+                 drawn again for each edge, is stable further",
     constants: &[(
         "gamma",
         "gossip step; default as for choco: F x nominal delta (if C sends the k greatest entries: \

@@ -177,16 +177,16 @@ impl Edge {
             let (q_here, q_rest) = q.split_at_mut(rank * rows);
             (p, q) = (p_rest, q_rest);
             let matrix = &x[start..start + rows * columns];
-            let anew = self.noise.round(round).with(index as u64);
+            let again = self.noise.round(round).with(index as u64);
             if right {
-                orthonormalize(p_here, columns, anew);
+                orthonormalize(p_here, columns, again);
                 for (i, row) in matrix.chunks_exact(columns).enumerate() {
                     for (c, p) in p_here.chunks_exact(columns).enumerate() {
                         q_here[c * rows + i] = vector::dot(row, p) as f32;
                     }
                 }
             } else {
-                orthonormalize(q_here, rows, anew);
+                orthonormalize(q_here, rows, again);
                 p_here.fill(0.0);
                 for (i, row) in matrix.chunks_exact(columns).enumerate() {
                     for (c, p) in p_here.chunks_exact_mut(columns).enumerate() {
@@ -218,12 +218,12 @@ impl Edge {
 const NOTHING: f64 = 1e-5;
 
 /// Gram-Schmidt, each column twice, so that it is orthogonal in spite of rounding. A column with
-/// nothing left is drawn from `anew`.
-fn orthonormalize(columns: &mut [f32], len: usize, anew: Stream) {
+/// nothing left is drawn from `again`.
+fn orthonormalize(columns: &mut [f32], len: usize, again: Stream) {
     for index in 0..columns.len() / len {
         let (before, rest) = columns.split_at_mut(index * len);
         let column = &mut rest[..len];
-        let mut dice = anew.with(index as u64).sequence();
+        let mut dice = again.with(index as u64).sequence();
         let length = vector::norm_squared(column).sqrt();
         while !(take_out(before, column, length) && take_out(before, column, 1.0)) {
             column.iter_mut().for_each(|x| *x = dice.normal() as f32);
@@ -336,19 +336,19 @@ mod tests {
 
     #[test]
     fn columns_become_orthonormal_whatever_they_were() {
-        let anew = Stream::new(1, Purpose::Test);
-        let mut dice = anew.with(9).sequence();
+        let again = Stream::new(1, Purpose::Test);
+        let mut dice = again.with(9).sequence();
         let random: Vec<f32> = (0..40).map(|_| dice.normal() as f32).collect();
         let tiny = random.iter().map(|x| x * 1e-30).collect();
         let equal = [&random[..10], &random[..10], &random[..10], &random[..10]].concat();
         let mut gap = random.clone();
         gap[10..20].fill(0.0);
         for mut columns in [random, tiny, equal, gap, vec![0.0; 40]] {
-            orthonormalize(&mut columns, 10, anew);
+            orthonormalize(&mut columns, 10, again);
             check(&columns, 10);
         }
         let mut square = vec![0.0; 9];
-        orthonormalize(&mut square, 3, anew);
+        orthonormalize(&mut square, 3, again);
         check(&square, 3);
     }
 }

@@ -7,7 +7,8 @@
 //! ```text
 //! m_i' = alpha m_i + beta mean_j (th_j - x_j) + gamma (mean_j x_j - x_i);  x_i' = x_i + m_i'
 //! ```
-//! with the means over a pair of nodes, drawn anew each round. Here W takes the place of the means:
+//! with the means over a pair of nodes, drawn again each round. Here W takes the place of the
+//! means:
 //! `topology.schedule = "random-matching"` gives the paper's pairs, any other W the same step with
 //! neighbours. With u_j = x_j - th_j and v_j = gamma x_j - beta u_j both means are one, so a frame
 //! has d numbers; with gamma = beta, as in the authors' program, it is beta times the trained

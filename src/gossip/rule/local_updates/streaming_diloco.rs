@@ -1,5 +1,5 @@
 //! Streaming DiLoCo: a fragment of the model in each round, whose mean change is compressed, comes
-//! while training goes on, and is blended into the model.
+//! while training continues, and is blended into the model.
 //!
 //! Douillard, Donchev, Rush, Kale, Charles, Garrett, Teston, Lacey, McIlroy, Shen, Ramé, Szlam,
 //! Ranzato, Barham: Streaming DiLoCo with overlapping communication (2025), Algorithm 2. The
@@ -26,7 +26,7 @@ use crate::{
 pub(crate) const ENTRY: Entry = Entry {
     name: "streaming-diloco",
     summary: "H local steps inside, an outer Nesterov step on one fragment of the model in turn, \
-              while training goes on",
+              while training continues",
     paper: "Douillard et al. 2025, Streaming DiLoCo with overlapping communication, Algorithm 2",
     update: "x_i -= u_i;  p = t mod P;  D_i = th_p - x_i,p;  send C(D_i)\n\
              tau rounds later:  D = (1/n) sum_i C(D_i);  m_p' = mu m_p + D\n\
