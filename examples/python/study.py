@@ -4,8 +4,9 @@
     python study.py cifar --data FOLDER --out ../../docs
 
 The page is OUT/results/torch-TASK.md, its picture OUT/img/results/torch-TASK.svg (needs
-matplotlib). Each finished run is kept in OUT/results/torch-TASK.jsonl, so an interrupted study goes
-on. What is expected was written down before the first run. Takes an hour and a half on two cores.
+matplotlib). Each finished run is kept in OUT/results/torch-TASK.jsonl, so an interrupted study
+continues. What is expected was written down before the first run. It takes an hour and a half on
+two cores.
 """
 
 from __future__ import annotations

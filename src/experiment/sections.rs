@@ -236,8 +236,8 @@ pub struct AbsenceParams {
     ///
     /// Accepts: 0, or a number from 0.1 to 2592000 (30 days).
     pub deadline_s: f64,
-    /// What happens after the deadline: the run ends with exit code 4 (`"wait"`), or the others go
-    /// on without the missing nodes (`"continue"`).
+    /// What happens after the deadline: the run ends with exit code 4 (`"wait"`), or the others
+    /// continue without the missing nodes (`"continue"`).
     pub policy: Policy,
     /// The least number of nodes that continue.
     ///

@@ -63,8 +63,8 @@ pub struct Control<'a> {
     pub warn: Warn,
 }
 
-/// How long nodes have to end by themselves after one has failed. One that was killed does not come
-/// back, and the others would wait for its links.
+/// How long nodes have to end by themselves after one has failed. One that was killed does not
+/// return, and the others would wait for its links.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// How often a node is started again.

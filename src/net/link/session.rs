@@ -390,8 +390,8 @@ impl Inbox {
     }
 
     /// What waits, once the core has returned the buffers of the frame before, or all but a few of
-    /// the pieces before; `None` if the core is gone, or nothing waits. If it is cancelled, it goes
-    /// on waiting.
+    /// the pieces before; `None` if the core is gone, or nothing waits. If it is cancelled, it
+    /// continues to wait.
     pub(crate) async fn deliver(&mut self) -> Option<Delivery> {
         let (_, begins) = self.waiting.as_ref()?;
         let most = if *begins { 0 } else { PIECES - 1 };

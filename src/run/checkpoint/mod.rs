@@ -582,7 +582,7 @@ mod tests {
             (of(("second", 1), rome, &sections()), "of the run \"second\""),
             (of(("run", 9), rome, &sections()), "run.seed = 9, and this one has 1"),
             (of(("run", 1), rome, &changed), "another experiment, topology or model"),
-            (own.clone().in_incarnation("0"), "another beginning of this run"),
+            (own.clone().in_incarnation("0"), "of another start of this run"),
         ];
         for (owner, words) in cases {
             checkpoint(6).write_of(&owner, &FileSystem, &all.path(6)).unwrap();

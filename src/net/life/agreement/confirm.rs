@@ -46,8 +46,8 @@ pub(crate) enum Again {
 
 impl Confirmation<'_> {
     /// Waits until all nodes have written their results, as far as they can be asked. `stop` is
-    /// called again and again and returns whether to wait no longer. Returns why this node must go
-    /// on, if it must.
+    /// called again and again and returns whether to wait no longer. Returns why this node must
+    /// continue, if it must.
     pub(crate) fn wait(&self, stop: &mut dyn FnMut() -> bool) -> Option<Again> {
         let tree = self.topology.spanning_tree();
         let parent = tree.parent(self.id);
