@@ -203,10 +203,10 @@ ON_TEXT = (
     "because a model of 22,000 numbers waits for latency and not for the line. Whole models around "
     "the ring take seven tenths of the time; they do not always reach the first target. CHOCO "
     "mixes less in a round, so 300 local steps take it too far apart: it needs a hundred, and "
-    "gains nothing. The step size that is called x 1, and the first target, were set after three "
-    "runs of ring all-reduce, so that it needs some thirty rounds. The model is small, so that a "
-    "run of thirty rounds takes a minute; a larger one has longer rounds, and fewer bits are then "
-    "worth more."
+    "gains at most a tenth. The delay of streaming DiLoCo costs a tenth more than it saves. The "
+    "step size that is called x 1 was set after four runs of ring all-reduce, and the first target "
+    "after the trials, so that it needs thirty rounds. The model is small, so that a run of thirty "
+    "rounds takes a minute; a larger one has longer rounds, and fewer bits are then worth more."
 )
 BY_LABEL = (
     "Where each region has other classes and a gradient takes 20 ms, all rules but one want 4 or 8 "
@@ -218,6 +218,16 @@ BY_LABEL = (
     "The first target was set after the first five runs, because 0.55 needs fewer than thirty "
     "rounds of ring all-reduce. The step sizes tried are three, on one seed; and the score is that "
     "of the mean model, which a region does not have before the end."
+)
+BY_DIRICHLET = (
+    "Where each region has all classes in other shares, nothing is lost by gossip: all rules end "
+    "within two points of each other. All others are faster than a ring all-reduce to every target "
+    "that all their runs reach. Four rules with 4 bits take about two fifths of its time, "
+    "around the ring as between all pairs, with and without a delay. Only the strictest target "
+    "tells them apart: there the delay of streaming DiLoCo costs rounds, and GASLoC around the "
+    "ring, which makes 30 rounds in all, does not always get there. The settings are those of the "
+    "other division, tuned for no rule here; the all-reduce, which was tuned to half the step "
+    "size there, may be better with another."
 )
 
 
@@ -260,8 +270,8 @@ def cifar_task(folder: Path, split: str) -> Task:
         in_one_place=in_one_place,
         measure="accuracy",
         steps=steps,
-        targets=[0.48, 0.6, 0.55, 0.5] if by_label else [0.45, 0.6, 0.55, 0.5],
-        conclusion=BY_LABEL if by_label else "",
+        targets=[0.48, 0.6, 0.55, 0.5] if by_label else [0.46, 0.6, 0.55, 0.5],
+        conclusion=BY_LABEL if by_label else BY_DIRICHLET,
         tuned_by=None if by_label else "tuned-cifar",
     )
 
