@@ -119,10 +119,11 @@ impl<'a> Encoder<'a> {
     fn check_heading(&self, heading: &Heading) -> Result<(), DataError> {
         let (options, found) = (self.options, self.inputs());
         if let Some(needed) = options.inputs.filter(|&needed| needed != found) {
-            let problem = format!(
-                "{found} features beside {} target: {needed} are expected (model.inputs)",
-                self.chosen.targets.len()
-            );
+            let beside = match self.chosen.targets.len() {
+                0 => ", the target left out".into(),
+                targets => format!(" beside {targets} target"),
+            };
+            let problem = format!("{found} features{beside}: {needed} are expected (model.inputs)");
             return Err(DataError::Count { place: "columns".into(), found, needed, problem });
         }
         if let (Some(wanted), Some(classes)) = (&options.class_names, &heading.classes)

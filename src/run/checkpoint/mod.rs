@@ -600,7 +600,7 @@ mod tests {
         assert_eq!(again.available().unwrap().0, [(7, 3)]);
         fs::remove_file(all.folder.join(RUN)).unwrap();
         let again = open(folder.path(), &sections()).unwrap();
-        assert!(again.available().unwrap_err().to_string().contains("another beginning"));
+        assert!(again.available().unwrap_err().to_string().contains("another start"));
     }
 
     #[test]
