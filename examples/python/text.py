@@ -127,9 +127,7 @@ class Site:
 
     def loss(self, model: nn.Module) -> torch.Tensor:
         """The loss on the next batch."""
-        starts = torch.randint(
-            len(self.windows), (self.size.batch,), generator=self.generator
-        )
+        starts = torch.randint(len(self.windows), (self.size.batch,), generator=self.generator)
         return cross_entropy(model, self.windows[starts])
 
 

@@ -1,11 +1,10 @@
 //! For tests: the table that `tests/inputs/parquet` and `tests/inputs/arrow` have in each format.
 
 use gradvine::data::{
-    self, Column, ColumnKind, ColumnSurvey, Columns, Dataset, Missing, Options, Schema, Survey,
-    load,
+    self, Column, ColumnKind, Columns, Dataset, Missing, Options, Schema, Survey, load,
 };
 
-use crate::{classes, guess, register};
+use crate::{classes, guesses, register};
 
 pub(crate) const CSV: &[u8] = include_bytes!("../../../tests/inputs/parquet/patients.csv");
 
@@ -96,15 +95,12 @@ pub(crate) fn assert_same(one: &Dataset, other: &Dataset) {
 pub(crate) fn assert_described_alike(text: &Survey, typed: &Survey) {
     assert_eq!((text.rows, typed.rows), (40, 40));
     for name in NAMES {
-        let find = |columns: &[ColumnSurvey]| {
-            columns
-                .iter()
-                .find(|column| column.name == name)
-                .cloned()
-                .expect("it has the columns of all")
+        let found = |survey: &Survey| {
+            let at = survey.columns.iter().position(|column| column.name == name);
+            let at = at.expect("it has the columns of all");
+            (survey.columns[at].missing, guesses(survey).swap_remove(at).0)
         };
-        let (a, b) = (find(&text.columns), find(&typed.columns));
-        assert_eq!((a.missing, guess(&a, 40).0), (b.missing, guess(&b, 40).0), "{name}");
+        assert_eq!(found(text), found(typed), "{name}");
     }
     assert_eq!(classes(text), classes(typed));
 }

@@ -4,7 +4,7 @@
 use gradvine::data::{ColumnKind, Options};
 
 use crate::{
-    describe, guess,
+    describe, guesses,
     patients::{
         CSV, Damages, NAMES, assert_cut_short_is_refused, assert_described_alike,
         assert_part_of_a_folder, assert_same_as_csv, named, parse, with_schema,
@@ -38,9 +38,8 @@ fn a_description_is_that_of_the_same_table_and_lists_what_is_not_read() {
     let file = described("t.arrow", FILE).unwrap();
     assert_described_alike(&text, &file);
     assert_eq!(file.columns.len(), NAMES.len() + 3);
-    let last: Vec<_> = file.columns[NAMES.len()..]
-        .iter()
-        .map(|column| (column.name.as_str(), column.missing, guess(column, 40)))
+    let last: Vec<_> = (file.columns.iter().zip(guesses(&file)).skip(NAMES.len()))
+        .map(|(column, guess)| (column.name.as_str(), column.missing, guess))
         .collect();
     let ignored = |remark: &str| (ColumnKind::Ignore, Some(remark.to_string()));
     assert_eq!(

@@ -4,7 +4,7 @@
 use gradvine::data::{ColumnKind, Options};
 
 use crate::{
-    describe, guess,
+    describe, guesses,
     patients::{
         CSV, Damages, NAMES, assert_cut_short_is_refused, assert_described_alike,
         assert_part_of_a_folder, assert_same_as_csv, named, parse,
@@ -40,9 +40,8 @@ fn a_description_is_that_of_the_same_table() {
     let typed = describe(&path("t.parquet"), &options).unwrap();
     assert_described_alike(&text, &typed);
     let ignored = |remark: &str| (ColumnKind::Ignore, Some(remark.to_string()));
-    let last: Vec<_> = typed.columns[NAMES.len()..]
-        .iter()
-        .map(|column| (column.name.as_str(), guess(column, 40)))
+    let last: Vec<_> = (typed.columns.iter().zip(guesses(&typed)).skip(NAMES.len()))
+        .map(|(column, guess)| (column.name.as_str(), guess))
         .collect();
     assert_eq!(
         last,
