@@ -23,9 +23,10 @@ from test_processes import start
 
 
 def neighbour(file: Path) -> gradvine.RunError:
-    """Rounds until the run ends; the error."""
-    joined = gradvine.join(file, model(), rows=1)
+    """Rounds until the run ends, which may be before this node has seen that all are linked; the
+    error."""
     with pytest.raises(gradvine.RunError) as error:
+        joined = gradvine.join(file, model(), rows=1)
         while not joined.done:
             joined.update[:] = 0.0
             joined.round()
