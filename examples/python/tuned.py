@@ -17,6 +17,7 @@ import argparse
 import json
 import math
 import statistics
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -227,8 +228,8 @@ BY_DIRICHLET = (
     "tells them apart: there the delay of streaming DiLoCo costs rounds, and GASLoC around the "
     "ring, which makes 30 rounds in all, does not always get there. The settings are those of the "
     "other division, tuned for no rule here; the all-reduce, which was tuned to half the step "
-    "size there, may be better with another. The first target was 0.45 before the last runs: one "
-    "all-reduce of eight does not reach it."
+    "size there, may be better with another. The first target was 0.45 until the runs "
+    "showed that one all-reduce of eight does not reach it."
 )
 
 
@@ -424,6 +425,13 @@ def all_settings(task: Task, tried: dict[str, list[Setting]], runs: Runs) -> lis
     return [*lines, ""]
 
 
+def wrap(text: str, indent: str = "") -> str:
+    """A paragraph of 100 columns; ``indent`` is that of its further lines."""
+    return textwrap.fill(
+        text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
 def write_page(task: Task, chosen: dict[str, Setting], best: Best, trials: list[str]) -> str:
     tuned = (
         f"Each rule has the best of eight settings on seed {SEEDS[0]}: H, the number of local "
@@ -436,8 +444,10 @@ def write_page(task: Task, chosen: dict[str, Setting], best: Best, trials: list[
     lines = [
         f"# {task.title}",
         "",
-        f"{task.here} {tuned} Torch {torch.__version__.split('+')[0]}, seeds "
-        f"{SEEDS[0]} to {SEEDS[-1]}; ± is one standard deviation.",
+        wrap(
+            f"{task.here} {tuned} Torch {torch.__version__.split('+')[0]}, seeds "
+            f"{SEEDS[0]} to {SEEDS[-1]}; ± is one standard deviation."
+        ),
         "",
         f"| | setting | {task.score} at the end | MB sent by a node | virtual time |",
         "|---|---|---:|---:|---:|",
@@ -454,8 +464,10 @@ def write_page(task: Task, chosen: dict[str, Setting], best: Best, trials: list[
         lines.append(f"| {name} | {words} | {score} | {sent:.2f} | {virtual:.0f} s |")
     lines += [
         "",
-        f"Virtual time and rounds to a {task.score}, at the first evaluation that reaches it (at "
-        f"most {EVALUATIONS} evaluations, none inside a round):",
+        wrap(
+            f"Virtual time and rounds to a {task.score}, at the first evaluation that reaches it "
+            f"(at most {EVALUATIONS} evaluations, none inside a round):"
+        ),
         "",
         "".join(f"| {cell} " for cell in ["", *task.targets]) + "|",
         "|---|" + "---:|" * len(task.targets),
@@ -467,11 +479,15 @@ def write_page(task: Task, chosen: dict[str, Setting], best: Best, trials: list[
         "",
         f"![The {task.score} by rounds, bytes and time](../img/results/{task.name}.svg)",
         "",
-        *(["## What a reader may conclude", "", task.conclusion, ""] if task.conclusion else []),
+        *(
+            ["## What a reader may conclude", "", wrap(task.conclusion), ""]
+            if task.conclusion
+            else []
+        ),
         *trials,
         "## What was expected",
         "",
-        *(judge(*one, best, task.targets) for one in EXPECTED),
+        *(wrap(judge(*one, best, task.targets), "  ") for one in EXPECTED),
         "",
     ]
     return "\n".join(lines)
