@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     config::ConfigError,
-    drive::{Change, Elapsed, NoopObserver, Observer, RunError},
+    drive::{Change, Elapsed, Learner, NoopObserver, Observer, RunError},
     experiment::Selection,
     gossip::{Lie, LinkTraffic, Node, OwnModel, Rejoin, RoundDone, Traffic, tree::Readers},
     inputs,
@@ -218,7 +218,7 @@ fn start(
     }
     let node = |(place, &node): (usize, &NodeId)| {
         // A learner starts from the beginning with each change, like its optimizer.
-        let mut learner = whole.spec(node).learner;
+        let mut learner: Box<dyn Learner> = Box::new(whole.learner(node));
         let mut config = design.node(place.into(), learner.setup(), Readers::Root);
         config.lie = lies.get(&node).copied();
         let core = match (round, paused.remove(&node)) {

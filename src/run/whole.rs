@@ -122,19 +122,23 @@ impl Whole {
 
     /// One node's core and learner.
     pub fn spec(&self, node: NodeId) -> NodeSpec {
-        let shard = Arc::clone(&self.shards[node.index()]);
-        let mut learner = ShardLearner::new(
-            Arc::clone(&self.design),
-            self.model.clone(),
-            node,
-            shard,
-            self.tests.of(node).cloned(),
-            self.agreed.clone(),
-        );
+        let mut learner = self.learner(node);
         NodeSpec {
             config: self.design.node(node, learner.setup(), Readers::Root),
             learner: Box::new(learner),
         }
+    }
+
+    /// A node's learner.
+    pub(crate) fn learner(&self, node: NodeId) -> ShardLearner {
+        ShardLearner::new(
+            Arc::clone(&self.design),
+            self.model.clone(),
+            node,
+            Arc::clone(&self.shards[node.index()]),
+            self.tests.of(node).cloned(),
+            self.agreed.clone(),
+        )
     }
 
     /// A node's rows as loaded: those that it trains on, and those that it keeps for validation.

@@ -117,7 +117,7 @@ impl Design {
         let initial = model.initial(init, &experiment.folder, seed)?;
         let sizes = (inputs, outputs);
         let (tensors, initial) = (model.tensors().to_vec(), Arc::new(initial));
-        Design::resolve(experiment, topology, tensors, initial, sizes)?.check_members()
+        Design::resolve(experiment, topology, tensors, initial, sizes, None)?.check_members()
     }
 
     /// Resolves an experiment on a topology, for a model that a program brings: `tensors` and their
@@ -146,7 +146,7 @@ impl Design {
             ..DataParams::default()
         };
         let initial = Arc::new(initial);
-        Design::resolve(experiment, topology, tensors, initial, (0, 0))?.check_members()
+        Design::resolve(experiment, topology, tensors, initial, (0, 0), None)?.check_members()
     }
 
     /// Checks the numbers of nodes that the run needs, and whether it can continue without some.
@@ -221,13 +221,15 @@ impl Design {
         tensors: Vec<Tensor>,
         initial: Arc<Vec<f32>>,
         (features, outputs): (usize, usize),
+        nominal_delta: Option<f64>,
     ) -> Result<Design, ConfigError> {
         tree::check(&topology)?;
         let initial_from = initial_from(&experiment, &topology)?;
         let parameters = count_trained(&tensors);
         let trained = tensors.iter().filter(|tensor| !tensor.is_statistic);
         let built = compress::build(&experiment.compressor)?;
-        let nominal_delta = compress::nominal_delta(&*built.compressor, parameters);
+        let nominal_delta = nominal_delta
+            .unwrap_or_else(|| compress::nominal_delta(&*built.compressor, parameters));
         let schedule =
             Arc::new(Schedule::new(&experiment.topology.schedule, &topology, experiment.run.seed)?);
         let setting = Setting {
@@ -290,7 +292,9 @@ impl Design {
             experiment.model.init = None;
         }
         let (tensors, sizes) = (self.tensors.clone(), (self.features, self.outputs));
-        Design::resolve(experiment, topology, tensors, Arc::clone(&self.initial), sizes)
+        // The compressor is the same: measuring it takes a pass of random numbers over the model.
+        let (initial, delta) = (Arc::clone(&self.initial), Some(self.nominal_delta));
+        Design::resolve(experiment, topology, tensors, initial, sizes, delta)
     }
 
     /// The configuration of one node's core.
