@@ -249,9 +249,14 @@ impl Model {
             Init::File(name) => {
                 let path = folder.join(name);
                 if !path.is_file() {
+                    let found = if path.is_dir() {
+                        "a folder: name a model file in it, such as model-mean.safetensors"
+                    } else {
+                        "no such file"
+                    };
                     let problem = format!(
-                        "no such file; expected `zeros`, `seeded`, `from:` and a node's name, or \
-                         a safetensors file with this model's tensors{}",
+                        "{found}; expected `zeros`, `seeded`, `from:` and a node's name, or a \
+                         safetensors file with this model's tensors{}",
                         config::hint(name, ["zeros", "seeded"])
                     );
                     let error = ConfigError::new("model.init", format!("\"{name}\""), problem);

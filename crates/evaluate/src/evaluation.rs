@@ -218,7 +218,8 @@ impl Evaluation {
                 let (most, share) = quality.baseline();
                 let rows = quality.correct();
                 lines.push(("accuracy", format!("{} ({rows} right)", percent(quality.accuracy()))));
-                let always = format!("{} (always \"{}\")", percent(share), names[most]);
+                let always =
+                    format!("{} (always \"{}\")", percent(share), names[most].escape_debug());
                 lines.push(("  baseline", always));
                 let of = quality.rows().iter().filter(|rows| **rows > 0).count();
                 let balanced = percent(quality.balanced_accuracy());

@@ -128,7 +128,7 @@ fn quality(test: &Figures) -> String {
     let mut text = String::new();
     if let Some(baseline) = &test.baseline {
         text += &format!("\n  baseline       test accuracy {} (", percent(Some(baseline.accuracy)));
-        text += &format!("always \"{}\")", baseline.class);
+        text += &format!("always \"{}\")", baseline.class.escape_debug());
     }
     let mut parts = Vec::new();
     if let Some(share) = test.balanced_accuracy {
@@ -151,7 +151,7 @@ fn quality(test: &Figures) -> String {
         let class = &test.classes[worst];
         text += &format!(
             "\n  worst class    \"{}\": {} of its {} rows are found",
-            class.class,
+            class.class.escape_debug(),
             percent(class.recall),
             class.rows
         );

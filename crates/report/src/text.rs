@@ -3,17 +3,18 @@
 /// Writes rows as lines of columns, two spaces apart. The columns at the positions `left` are
 /// aligned to the left, the others to the right. Rows may have fewer cells than the longest one.
 pub fn aligned<Row: AsRef<[String]>>(rows: &[Row], left: &[usize]) -> String {
-    let columns = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
+    // The name of a class may have a line feed; a row of the table has none.
+    let on_a_line = |cell: &String| cell.replace('\n', "\\n").replace('\t', "\\t");
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.as_ref().iter().map(on_a_line).collect()).collect();
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
-        rows.iter()
-            .filter_map(|row| row.as_ref().get(column))
-            .map(|cell| cell.chars().count())
-            .max()
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
     };
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();
-    for row in rows {
-        let cells = row.as_ref().iter().zip(&widths).enumerate();
+    for row in &rows {
+        let cells = row.iter().zip(&widths).enumerate();
         let cells: Vec<String> = cells
             .map(|(column, (cell, &width))| match left.contains(&column) {
                 true => format!("{cell:<width$}"),
@@ -66,6 +67,8 @@ mod tests {
         let rows =
             [["node", "rows", "note"], ["é", "1234567", ""]].map(|row| row.map(String::from));
         assert_eq!(aligned(&rows, &[0, 2]), "node     rows  note\né     1234567\n");
+        let lines = [["a\nb", "c"]].map(|row| row.map(String::from));
+        assert_eq!(aligned(&lines, &[0]), "a\\nb  c\n");
         let short = vec![vec!["a".to_string()], vec!["b".to_string(), "c".to_string()]];
         assert_eq!(aligned(&short, &[]), "a\nb  c\n");
     }

@@ -18,8 +18,7 @@ fn saved(experiment: &Experiment, init: Option<&Init>) -> Option<(String, SavedM
 }
 
 /// Takes from the model of `model.init` from which date it counts, and what missing values become:
-/// the model knows no other. Call
-/// it before the data is read.
+/// the model knows no other. Call it before the data is read.
 pub(crate) fn keep_fills(experiment: &mut Experiment) {
     let Some((_, saved)) = saved(experiment, experiment.model.init.as_ref()) else { return };
     if let (Some(own), Some(trained)) = (&experiment.data.schema, &saved.schema) {
