@@ -14,10 +14,13 @@ use serde_path_to_error::Segment;
 
 use crate::{inputs, printable::shorten};
 
+mod document;
 mod fault;
+mod hint;
 mod values;
 
 pub use fault::Fault;
+internals!({document::in_document, hint::hint});
 use values::{ReadError, Values};
 
 /// The most characters of a file's name, a place, a value and a problem that are printed. A problem
@@ -389,67 +392,6 @@ pub(crate) fn plain(message: &str) -> String {
     });
     let Some((name, rest)) = unknown else { return words };
     format!("{words}{}", hint(name, rest.split('`').skip(1).step_by(2)))
-}
-
-/// `; did you mean ...?` with the accepted name nearest to `name`; empty if none is near.
-///
-/// ```
-/// use gradvine::config::hint;
-/// assert_eq!(hint("gama", ["gamma", "order"]), "; did you mean `gamma`?");
-/// assert_eq!(hint("zstandard", ["sign", "top-k"]), "");
-/// ```
-pub fn hint<'a>(name: &str, accepted: impl IntoIterator<Item = &'a str>) -> String {
-    let lower = name.to_lowercase();
-    let nearest =
-        accepted.into_iter().map(|other| (strsim::osa_distance(&lower, other), other)).min();
-    match nearest {
-        Some((distance, other))
-            if distance <= 1.max(other.chars().count() / 3) && distance < other.chars().count() =>
-        {
-            format!("; did you mean `{other}`?")
-        }
-        _ => String::new(),
-    }
-}
-
-/// Converts the error of a whole TOML document: the line and, if a key is wrong, the key and its
-/// value.
-///
-/// ```
-/// use gradvine::{config::{ConfigError, Fault}, mixing::{FileFormat, Topology}};
-///
-/// let of = |text: &str| Topology::from_text(text, FileFormat::Toml, "net").unwrap_err();
-/// let unknown = ConfigError::from(of("family = 'ring'\nnodez = 8"));
-/// assert_eq!((&unknown.place[..], unknown.value.as_deref()), ("line 2, nodez", Some("8")));
-/// assert!(matches!(unknown.fault, Fault::Unknown { .. }));
-/// for no_key in ["nodes = 3\nnodes = 4", "nodes = .5", "family = [\n5]"] {
-///     let error = ConfigError::from(of(no_key));
-///     assert_eq!((&error.fault, &error.value), (&Fault::Value, &None), "{error}");
-/// }
-/// ```
-pub fn in_document(text: &str, error: &toml::de::Error) -> ConfigError {
-    let span = error.span().unwrap_or(0..0);
-    let (start, end) = (span.start.min(text.len()), span.end.min(text.len()));
-    let line = text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count() + 1;
-    let (place, message) = (format!("line {line}"), error.message().trim_end());
-    let (before, rest) = (&text[..start], text[end..].lines().next().unwrap_or_default());
-    let before = before.rsplit('\n').next().unwrap_or_default().trim_start();
-    // What stands before `=`, before the rest of a dotted key, or in the brackets of a section; in
-    // a text that is no TOML nothing is known.
-    let is_key = rest.trim_start().starts_with(['=', '.'])
-        || (rest.starts_with(']')
-            && before.starts_with('[')
-            && before.trim_matches('[').is_empty());
-    let is_toml = || text.parse::<toml::Table>().is_ok();
-    let Some(key) = text.get(start..end).filter(|_| is_key && is_toml()) else {
-        return ConfigError::at(place, plain(message));
-    };
-    let place = format!("{place}, {}", key.trim());
-    match rest.trim_start().strip_prefix('=') {
-        Some(value) => ConfigError::new(place, value.trim(), plain(message)),
-        None => ConfigError::at(place, plain(message)),
-    }
-    .with_accepted::<&str>([])
 }
 
 /// serde's message with the expected types in the terms of TOML.

@@ -55,33 +55,81 @@
         reason = "only libp2p hosts call some parts of the core"
     )
 )]
+#![cfg_attr(
+    not(feature = "internals"),
+    allow(
+        dead_code,
+        unreachable_pub,
+        unused_imports,
+        reason = "only other packages of this repository call some parts"
+    )
+)]
+
+/// Re-exports what only packages of this repository reach: with the feature `internals` it is
+/// public, without it the crate's own.
+macro_rules! internals {
+    ($($tree:tt)*) => {
+        #[cfg(feature = "internals")]
+        pub use $($tree)*;
+        #[cfg(not(feature = "internals"))]
+        pub(crate) use $($tree)*;
+    };
+}
 
 pub mod compress;
 pub mod config;
 pub mod data;
-pub mod digest;
 pub mod drive;
 pub mod experiment;
-pub mod files;
 pub mod gossip;
-pub mod inputs;
 pub mod learn;
 pub mod links;
-pub mod memory;
 pub mod mixing;
 #[cfg(feature = "net")]
 pub mod net;
 #[cfg(feature = "net")]
 pub mod node;
-pub mod predict;
 pub mod prelude;
-pub mod printable;
 pub mod registry;
-pub mod replay;
 pub mod rng;
 pub mod run;
 pub mod sim;
 pub mod state;
-pub mod threads;
 pub mod units;
+
+#[cfg(feature = "internals")]
+pub mod digest;
+#[cfg(not(feature = "internals"))]
+mod digest;
+#[cfg(feature = "internals")]
+pub mod files;
+#[cfg(not(feature = "internals"))]
+mod files;
+#[cfg(feature = "internals")]
+pub mod inputs;
+#[cfg(not(feature = "internals"))]
+mod inputs;
+#[cfg(feature = "internals")]
+pub mod memory;
+#[cfg(not(feature = "internals"))]
+mod memory;
+#[cfg(feature = "internals")]
+pub mod predict;
+#[cfg(not(feature = "internals"))]
+mod predict;
+#[cfg(feature = "internals")]
+pub mod printable;
+#[cfg(not(feature = "internals"))]
+mod printable;
+#[cfg(feature = "internals")]
+pub mod replay;
+#[cfg(not(feature = "internals"))]
+mod replay;
+#[cfg(feature = "internals")]
+pub mod threads;
+#[cfg(not(feature = "internals"))]
+mod threads;
+#[cfg(feature = "internals")]
 pub mod vector;
+#[cfg(not(feature = "internals"))]
+mod vector;

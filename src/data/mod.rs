@@ -58,29 +58,34 @@ mod write;
 pub use dataset::{Columns, Dataset, Gaps, Identifiers, Target, Task};
 pub use embedded::{EMBEDDED, Embedded};
 pub use error::DataError;
-pub use excerpt::excerpt;
 #[cfg(test)]
 pub(crate) use file::disk::WriteContents;
 pub(crate) use file::disk::{Disk, FileSystem, ReadOnly, replace_file};
-pub use file::inflate::plausible_size;
-pub use file::input::{MAX_FILE_BYTES, Reading, observe_reading};
-pub use format::{Format, ReadTable};
-pub use list::FORMATS;
 pub(crate) use load::{beside, path_beside};
-pub use load::{load, parse, read};
-pub use options::Options;
 pub(crate) use preprocessing::GapSums;
-pub use preprocessing::Preprocessing;
-pub use preprocessing::scale::{Moments, Scale};
+pub use preprocessing::scale::Scale;
 pub(crate) use split::sized_shards;
-pub use split::{Split, shards, split_test};
 pub(crate) use survey::complete;
-pub use survey::{ColumnSurvey, Survey, survey};
-pub use synthetic::SYNTHETIC;
 pub(crate) use synthetic::Synthetic;
-pub use table::cell::Cell;
-pub use table::classes::{MAX_CLASSES, are_named};
-pub use table::rows::{Heading, Rows};
-pub use table::schema::{Column, ColumnKind, MAX_VALUES, Missing, Schema};
-pub use table::spelling::{similar_classes, similar_spellings};
-pub use write::{check_output, write_atomically, write_csv};
+pub use table::schema::{Column, ColumnKind, Missing, Schema};
+
+internals!({
+    excerpt::excerpt,
+    file::{inflate::plausible_size, input::{MAX_FILE_BYTES, Reading, observe_reading}},
+    format::{Format, ReadTable},
+    list::FORMATS,
+    load::{load, parse, read},
+    options::Options,
+    preprocessing::{Preprocessing, scale::Moments},
+    split::{Split, shards, split_test},
+    survey::{ColumnSurvey, Survey, survey},
+    synthetic::SYNTHETIC,
+    table::{
+        cell::Cell,
+        classes::{MAX_CLASSES, are_named},
+        rows::{Heading, Rows},
+        schema::MAX_VALUES,
+        spelling::{similar_classes, similar_spellings},
+    },
+    write::{check_output, write_atomically, write_csv},
+});

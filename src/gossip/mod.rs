@@ -5,9 +5,7 @@
 //! synchronous rounds both end with the same parameters, bit for bit.
 
 pub mod collective;
-pub mod event;
 pub(crate) mod flights;
-pub mod frame;
 mod lie;
 mod node;
 pub mod party;
@@ -15,11 +13,26 @@ mod pieces;
 pub mod plan;
 pub(crate) mod program;
 pub mod rule;
-pub mod snapshot;
 mod stopping;
 mod traffic;
 mod transfer;
+
+#[cfg(feature = "internals")]
+pub mod event;
+#[cfg(not(feature = "internals"))]
+pub(crate) mod event;
+#[cfg(feature = "internals")]
+pub mod frame;
+#[cfg(not(feature = "internals"))]
+pub(crate) mod frame;
+#[cfg(feature = "internals")]
+pub mod snapshot;
+#[cfg(not(feature = "internals"))]
+pub(crate) mod snapshot;
+#[cfg(feature = "internals")]
 pub mod tree;
+#[cfg(not(feature = "internals"))]
+pub(crate) mod tree;
 
 pub use event::{Cause, Effect, Failure, Input, OwnModel, Part, RoundDone};
 pub use lie::Lie;

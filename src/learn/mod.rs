@@ -48,22 +48,27 @@ use std::ops::Range;
 use self::kinds::{least_squares::LeastSquares, mlp::Mlp, softmax::Softmax};
 use crate::state::Visitor;
 
-pub use batches::Batches;
-pub use confidence::{Bin, most_probable};
 pub(crate) use counts::MOST_OUTPUTS;
-pub use counts::{ClassCounts, Counts, ValueSums};
 pub use error::ModelError;
-pub use kind::{Gradient, Init, Kind, Learner, Shape, Sums, Targets};
+pub use kind::{Init, Shape};
 pub(crate) use model::count_elements;
-pub use model::{MAX_PARAMETERS, Model, ModelParams};
+pub use model::{Model, ModelParams};
 pub(crate) use model_file::write_header;
-pub use model_file::{SavedModel, read_tensors};
 pub(crate) use model_file::{read_scale, read_target_scale, write_tensors};
-pub use optimizer::Optimizer;
 pub use optimizer_config::{Adam, BatchSize, OptimizerConfig, OptimizerKind, OptimizerParams};
-pub use quality::{ClassQuality, MAX_CURVES, ValueQuality};
 pub use schedule::{Schedule, ScheduleKind};
-pub use supervised::BLOCK_ROWS;
+
+internals!({
+    batches::Batches,
+    confidence::{Bin, most_probable},
+    counts::{ClassCounts, Counts, ValueSums},
+    kind::{Gradient, Kind, Learner, Sums, Targets},
+    model::MAX_PARAMETERS,
+    model_file::{SavedModel, read_tensors},
+    optimizer::Optimizer,
+    quality::{ClassQuality, MAX_CURVES, ValueQuality},
+    supervised::BLOCK_ROWS,
+});
 
 /// Called with every range of a gradient or update that has become final, together with the vector;
 /// after that only the coordinates before the range change. The first range ends at the vector's

@@ -25,71 +25,34 @@ mod neighbour;
 mod ports;
 mod probe;
 mod relay;
+mod runtime;
 mod together;
 mod transport;
 mod upnp;
 
-pub use alone::Place;
 pub(crate) use alone::alone;
-pub use answers::Counterpart;
-pub use deployment::{check_checkpoints, check_deployment};
-pub use host::{Host, HostConfig};
-pub use life::{
-    event::{Difference, Event},
-    limits::Deadlines,
-    rounds::status::Status,
-};
-pub use link::{
-    hello::RunCard,
-    wire::{Hello, Message, Reason, Section, StartMessage, decode, encode},
-};
-pub use neighbour::Neighbour;
 pub use ports::free_ports;
-pub use probe::{AtRelay, Examination, Examined, Measured, ProbeLimits, Reach, examine};
 pub use relay::{Relay, RelayEvent, RelayFile};
+pub(crate) use runtime::runtime_for;
 pub use together::{together, together_in};
-pub use transport::{reach::socket_address, security::has_aes};
+
+internals!({
+    alone::Place,
+    answers::Counterpart,
+    deployment::{check_checkpoints, check_deployment},
+    host::{Host, HostConfig},
+    life::{event::{Difference, Event}, limits::Deadlines, rounds::status::Status},
+    link::{
+        hello::RunCard,
+        wire::{Hello, Message, Reason, Section, StartMessage, decode, encode},
+    },
+    neighbour::Neighbour,
+    runtime::runtime,
+    probe::{AtRelay, Examination, Examined, Measured, ProbeLimits, Reach, examine},
+    transport::{reach::socket_address, security::has_aes},
+});
 
 /// The version of the wire format of a link.
 pub const VERSION: u32 = 12;
 
 pub use libp2p::{Multiaddr, PeerId, identity::Keypair};
-
-use crate::{drive::RunError, memory, threads};
-
-/// Address space for the network and for each of its nodes, in bytes, beside that of threads.
-const SPACE: u64 = 32 << 20;
-const SPACE_OF_NODE: u64 = 4 << 20;
-
-/// A node's own threads: its core, its learner, the writer of checkpoints.
-const THREADS_OF_NODE: usize = 3;
-
-/// A runtime for hosts: one thread per processor.
-///
-/// # Errors
-/// If the system cannot start threads.
-pub fn runtime() -> Result<tokio::runtime::Runtime, RunError> {
-    runtime_for(1)
-}
-
-/// The same for so many nodes of this process, whose own threads are possible, too.
-pub(crate) fn runtime_for(nodes: usize) -> Result<tokio::runtime::Runtime, RunError> {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    // Two more belong to the command, and to what resolves names.
-    let count = processors + 3 + THREADS_OF_NODE * nodes;
-    let need = SPACE + nodes as u64 * SPACE_OF_NODE + threads::address_space(count, processors);
-    let what = format!("a network with {nodes} of its nodes here, in {count} threads,");
-    let heaps = ", or set MALLOC_ARENA_MAX=2 in the environment";
-    memory::require_address_space(need, &what, heaps).map_err(RunError::Setup)?;
-    let wrong = |error: std::io::Error| {
-        RunError::Host(format!("the network's threads cannot be started: {error}"))
-    };
-    // Otherwise the runtime, and the timers of libp2p, panic if the system refuses one.
-    threads::check(count).map_err(wrong)?;
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(processors)
-        .enable_all()
-        .thread_name("gradvine-net")
-        .build()
-        .map_err(wrong)
-}

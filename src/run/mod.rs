@@ -5,8 +5,14 @@
 //! one node's learner; [`specs`] makes a run from objectives of another program. A [`Session`] is a
 //! whole run that writes its results into a [`RunDirectory`], with a [`Summary`].
 
+#[cfg(feature = "internals")]
 pub mod arithmetic;
+#[cfg(not(feature = "internals"))]
+pub(crate) mod arithmetic;
+#[cfg(feature = "internals")]
 pub mod checkpoint;
+#[cfg(not(feature = "internals"))]
+pub(crate) mod checkpoint;
 mod design;
 mod directory;
 mod end;
@@ -20,45 +26,50 @@ mod single;
 mod watch;
 mod whole;
 
-pub use checkpoint::{Checkpoint, Checkpoints};
 #[cfg(feature = "net")]
 pub(crate) use design::resolved::count_parameters;
-pub use design::{
-    needs::Needs,
-    outlook::{self, Outlook},
-    resolved::{Design, topology},
-};
+pub use design::{outlook::Outlook, resolved::Design};
 pub(crate) use directory::leave::Departure;
 pub use directory::{
-    data_record::{DataRecord, Usage},
     folder::RunDirectory,
-    leave::leave,
-    metrics,
+    metrics::Metric,
     read::{Point, Run, Span, Status},
-    recorder::{MEAN_MODEL, Recorder, RunInfo, Warn, write_summary},
-    space::{SavedFiles, Space},
+    recorder::{Recorder, Warn},
 };
 pub use end::{EndError, Ending};
 pub use node_file::{NodeFile, Security};
-pub use own::{Evaluate, Gradients, Measures, OwnLearner, specs};
-pub use own_run::{OwnRun, check_own, outlook_of_own};
+pub use own::{Measures, specs};
 pub use results::{
-    figures::{Baseline, ClassFigures, Figures, OutputFigures, UNBALANCED},
-    history::{Members, check_history},
-    record,
+    figures::Figures,
+    record::Score,
     summary::{
-        Change, LinkBytes, Outcome, OwnMeasure, Participation, PooledOutcome, Summary, SummaryError,
+        Change, LinkBytes, Outcome, OwnMeasure, Participation, PooledOutcome, Summary,
+        SummaryError, TotalBytes,
     },
 };
-pub use session::{Driven, Finished, Session, SessionEvent};
 pub(crate) use shards::shard::class_counts;
-pub use shards::{
-    agreed::Agreed,
-    constants::Constants,
-    division::TestRows,
-    row_constants::RowConstants,
-    shard::{ShardLearner, Shared},
-};
-pub use single::Single;
-pub use watch::{Progress, Snapshot, Watch, mean};
+pub use shards::{agreed::Agreed, division::TestRows, row_constants::RowConstants, shard::Shared};
 pub use whole::{Pooled, Whole};
+
+internals!({
+    checkpoint::{Checkpoint, Checkpoints},
+    design::{needs::Needs, outlook, resolved::topology},
+    directory::{
+        data_record::{DataRecord, Usage},
+        leave::leave,
+        metrics,
+        recorder::{MEAN_MODEL, RunInfo, write_summary},
+        space::{SavedFiles, Space},
+    },
+    own::{Evaluate, Gradients, OwnLearner},
+    own_run::{OwnRun, check_own, outlook_of_own},
+    results::{
+        figures::{Baseline, ClassFigures, OutputFigures, UNBALANCED},
+        history::{Members, check_history},
+        record,
+    },
+    session::{Driven, Finished, Session, SessionEvent},
+    shards::{constants::Constants, shard::ShardLearner},
+    single::Single,
+    watch::{Progress, Snapshot, Watch, mean},
+});
