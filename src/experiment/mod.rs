@@ -5,6 +5,7 @@
 //! [`crate::run`]). Each step's errors name the key, the value and the accepted values.
 
 mod network;
+mod pick;
 mod sections;
 mod selection;
 
@@ -24,6 +25,7 @@ pub use sections::{
     Weighting,
 };
 pub use selection::Selection;
+internals!(pick::{Pick, cut, picks});
 
 /// The default experiment: an MLP on the embedded digits, label-sorted over a ring of 8.
 pub const DEFAULT: &str = include_str!("../../experiments/digits.toml");

@@ -18,14 +18,13 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use gradvine::{
     config::ConfigError,
-    experiment::{Compute, Experiment},
+    experiment::{Compute, Experiment, Pick, picks},
     gossip::rule,
     links::{self, Conditions},
     mixing::Topology,
     run::{Constants, Design, Outlook, Whole, outlook},
     units::NodeId,
 };
-use gradvine_study::{Pick, picks};
 
 pub use catalogue::{CompressorList, RuleList};
 pub use choice::Choice;

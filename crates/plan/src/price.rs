@@ -6,6 +6,7 @@ use std::sync::Arc;
 use gradvine::{
     compress::{self, Built, Class, Size},
     config::ConfigError,
+    experiment::picks,
     gossip::{
         plan::{self, Meeting},
         rule::{self, Entry, Prepared, Setting},
@@ -13,7 +14,6 @@ use gradvine::{
     mixing::{Schedule, Topology},
     units::{Bytes, NodeId, Round},
 };
-use gradvine_study::picks;
 use serde_json::{Value, json};
 
 /// Rounds over which meetings that change are averaged.

@@ -3,12 +3,18 @@
 
 use std::path::{Path, PathBuf};
 
-use gradvine::{compress, config::ConfigError, data::check_output, gossip::rule, mixing::Topology};
+use gradvine::{
+    compress,
+    config::ConfigError,
+    data::check_output,
+    experiment::{Pick, picks},
+    gossip::rule,
+    mixing::Topology,
+};
 use gradvine_report::command_line;
 
 use crate::{
-    Base, Bench, Case, Grid, LEAST_SEEDS, LEAST_TUNING_SEEDS, Outcome, Pick, Status, TUNING, picks,
-    table::files,
+    Base, Bench, Case, Grid, LEAST_SEEDS, LEAST_TUNING_SEEDS, Outcome, Status, TUNING, table::files,
 };
 
 /// What to compare.

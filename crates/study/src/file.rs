@@ -13,11 +13,14 @@ use crate::{
     expect::Expectation,
     figure::{Figure, Target},
     runs::{
-        case::{Base, Case, check_constants, picks},
+        case::{Base, Case, check_constants},
         grid::Grid,
     },
 };
-use gradvine::config::{self, ConfigError};
+use gradvine::{
+    config::{self, ConfigError},
+    experiment::picks,
+};
 
 /// The maximum number of rows of a study, so that an accidental product is noticed.
 const MOST_ROWS: usize = 400;

@@ -7,7 +7,7 @@
 //!
 //! | file | does |
 //! |---|---|
-//! | `case` | [`Case`]: an experiment that differs from a base in some settings; [`Pick`]: `min-max:bits=4` from the command line |
+//! | `case` | [`Case`]: an experiment that differs from a base in some settings |
 //! | `trace` | [`Trace`]: one run in the simulator, its curve, and how it ended |
 //! | `bench` | [`Bench`]: runs many cases on threads; their number does not change the results |
 //! | `grid`, `tune` | [`Grid`]: values of a key; [`Tuned`]: the chosen ones, on their own seeds |
@@ -48,7 +48,7 @@ pub use interval::{Interval, student};
 pub use pages::{index, page};
 pub use runs::{
     bench::{Bench, jobs},
-    case::{Base, Case, Pick, picks},
+    case::{Base, Case},
     grid::Grid,
     kept::Kept,
     optimum::Optima,

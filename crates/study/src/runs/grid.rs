@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 
-use super::case::{Case, cut};
+use super::case::Case;
 use gradvine::{
     compress::COMPRESSORS,
     config::{self, ConfigError},
+    experiment::cut,
     gossip::rule::RULES,
 };
 
