@@ -270,8 +270,7 @@ fn rounds(nodes: usize, parameters: usize, rule: &str, compressor: &str, count: 
         if nodes == 2 { "path" } else { "ring" },
     );
     let experiment = Experiment::parse(&text, &[]).expect("an experiment");
-    let graph =
-        Arc::new(topology(&experiment.topology, &experiment.folder, 0).expect("a topology"));
+    let graph = Arc::new(topology(&experiment).expect("a topology"));
     let design = Design::new(experiment, graph, inputs, outputs).expect("a design");
     assert_eq!(design.parameters(), parameters);
     let spec = |node: usize| NodeSpec {

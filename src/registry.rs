@@ -4,7 +4,10 @@
 //! Each list starts with this crate's own entries. A program adds entries of other crates before it
 //! starts a run; then files can name them, and lists and cost estimates include them.
 
-use std::sync::{PoisonError, RwLock};
+use std::{
+    fmt,
+    sync::{PoisonError, RwLock},
+};
 
 use crate::config::{self, ConfigError};
 
@@ -65,6 +68,12 @@ impl<T: Named + Send> Registry<T> {
     /// A registry with these entries. `what` says in errors what an entry is, such as "rule".
     pub const fn new(what: &'static str, own: &'static [T]) -> Registry<T> {
         Registry { what, own, added: RwLock::new(Vec::new()) }
+    }
+
+    /// A registry of its own with the same first entries, and none that a program has added. It
+    /// lives as long as the program.
+    pub fn separate(&self) -> &'static Registry<T> {
+        Box::leak(Box::new(Registry::new(self.what, self.own)))
     }
 
     /// Adds an entry of another crate, for as long as the program runs.
@@ -142,6 +151,12 @@ impl<T: Named + Send> Registry<T> {
     }
 }
 
+impl<T: Named + Send> fmt::Debug for Registry<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.names()).finish()
+    }
+}
+
 impl<T: Named + Send> IntoIterator for &Registry<T> {
     type Item = &'static T;
     type IntoIter = std::vec::IntoIter<&'static T>;
@@ -177,5 +192,10 @@ mod tests {
             assert!(error.starts_with("register a fruit") && error.contains(word), "{error}");
         }
         assert!(FRUITS.expected("pera").contains("did you mean `pear`?"));
+
+        let separate = FRUITS.separate();
+        assert_eq!(separate.names(), ["apple", "pear"]);
+        separate.register(Fruit("fig")).unwrap();
+        assert!(separate.find("fig").is_some() && FRUITS.find("fig").is_none());
     }
 }

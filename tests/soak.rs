@@ -55,8 +55,7 @@ fn design(topology: &str, side: usize, rounds: u64, rule: &str) -> Design {
          = \"identity\"\n[optimizer]\nstep = 0.1\n"
     );
     let experiment = Experiment::parse(&text, &[]).unwrap();
-    let topology =
-        Arc::new(gradvine::run::topology(&experiment.topology, &experiment.folder, 0).unwrap());
+    let topology = Arc::new(gradvine::run::topology(&experiment).unwrap());
     Design::new(experiment, topology, side - 1, side).unwrap()
 }
 

@@ -43,16 +43,24 @@ pub static COMPRESSORS: Registry<Entry> = Registry::new(
 /// # }
 /// ```
 pub fn build(table: &toml::Table) -> Result<Built, ConfigError> {
+    build_in(&COMPRESSORS, table)
+}
+
+/// As [`build`], with these compressors.
+pub(crate) fn build_in(
+    compressors: &Registry<Entry>,
+    table: &toml::Table,
+) -> Result<Built, ConfigError> {
     let kind = match table.get("kind") {
         None => "identity",
         Some(toml::Value::String(kind)) => kind,
         Some(other) => {
-            return Err(ConfigError::new("compressor.kind", other, COMPRESSORS.expected("")));
+            return Err(ConfigError::new("compressor.kind", other, compressors.expected("")));
         }
     };
-    match COMPRESSORS.find(kind) {
+    match compressors.find(kind) {
         Some(entry) => (entry.build)(&config::without_kind(table)),
-        None => Err(COMPRESSORS.unknown("compressor.kind", kind)),
+        None => Err(compressors.unknown("compressor.kind", kind)),
     }
 }
 

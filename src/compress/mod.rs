@@ -55,6 +55,7 @@ use std::fmt;
 
 use crate::{rng::Stream, vector};
 pub use entry::{Built, Cheaper, Entry};
+pub(crate) use list::build_in;
 pub use list::{COMPRESSORS, build};
 pub use nominal::nominal_delta;
 pub use payload::{Format, Payload};

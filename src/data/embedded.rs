@@ -15,6 +15,23 @@ pub struct Embedded {
     pub bytes: &'static [u8],
 }
 
+/// The embedded sets that a source may name.
+#[derive(Clone, Copy, Debug)]
+pub struct Datasets(pub &'static Registry<Embedded>);
+
+impl Default for Datasets {
+    fn default() -> Datasets {
+        Datasets(&EMBEDDED)
+    }
+}
+
+/// Two are equal if they are the same registry.
+impl PartialEq for Datasets {
+    fn eq(&self, other: &Datasets) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
 /// Every embedded set.
 pub static EMBEDDED: Registry<Embedded> = Registry::new(
     "dataset",

@@ -26,7 +26,7 @@ use crate::config::ConfigError;
 /// If the file cannot be read or is not in the expected format: the message names the file, the
 /// line (or row, or byte offset), the value, and the accepted ones.
 pub fn load(source: &str, options: &Options) -> Result<Dataset, DataError> {
-    if let Some(set) = embedded::EMBEDDED.find(source) {
+    if let Some(set) = options.datasets.0.find(source) {
         if let Some(labels) = &options.labels_file {
             let problem = format!("{source} holds its labels itself: leave the key out");
             return Err(ConfigError::new("data.labels_file", labels.display(), problem).into());
@@ -37,7 +37,7 @@ pub fn load(source: &str, options: &Options) -> Result<Dataset, DataError> {
         }
         return parse(source, set.bytes, None, options);
     }
-    let files = files_of(source)?;
+    let files = files_of(source, options.datasets)?;
     let mut encoder = Encoder::new(options)?;
     for file in &files {
         let name = file.display().to_string();
@@ -67,17 +67,17 @@ pub fn load(source: &str, options: &Options) -> Result<Dataset, DataError> {
 /// Reads the rows of an embedded set, a CSV, Parquet or Arrow file, or those of a folder.
 pub(super) fn tables(
     source: &str,
-    header: Option<bool>,
+    options: &Options,
     rows: &mut impl TextRows,
 ) -> Result<(), DataError> {
-    if let Some(set) = embedded::EMBEDDED.find(source) {
+    if let Some(set) = options.datasets.0.find(source) {
         let opened = Opened::new(source, set.bytes, Some(set.bytes.len() as u64))?;
-        return opened.read(header, rows);
+        return opened.read(options.header, rows);
     }
-    for file in &files_of(source)? {
+    for file in &files_of(source, options.datasets)? {
         let name = file.display().to_string();
         let opened = Opened::file(file, &name)?;
-        opened.read(header, rows)?;
+        opened.read(options.header, rows)?;
     }
     Ok(())
 }

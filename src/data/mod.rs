@@ -56,24 +56,26 @@ mod table;
 mod write;
 
 pub use dataset::{Columns, Dataset, Gaps, Identifiers, Target, Task};
-pub use embedded::{EMBEDDED, Embedded};
+pub use embedded::{Datasets, EMBEDDED, Embedded};
 pub use error::DataError;
 #[cfg(test)]
 pub(crate) use file::disk::WriteContents;
 pub(crate) use file::disk::{Disk, FileSystem, ReadOnly, replace_file};
+pub use format::{Format, ReadTable};
+pub use list::FORMATS;
 pub(crate) use load::{beside, path_beside};
 pub(crate) use preprocessing::GapSums;
 pub use preprocessing::scale::Scale;
 pub(crate) use split::sized_shards;
 pub(crate) use survey::complete;
 pub(crate) use synthetic::Synthetic;
+pub use table::cell::Cell;
+pub use table::rows::{Heading, Rows};
 pub use table::schema::{Column, ColumnKind, Missing, Schema};
 
 internals!({
     excerpt::excerpt,
     file::{inflate::plausible_size, input::{MAX_FILE_BYTES, Reading, observe_reading}},
-    format::{Format, ReadTable},
-    list::FORMATS,
     load::{load, parse, read},
     options::Options,
     preprocessing::{Preprocessing, scale::Moments},
@@ -81,9 +83,7 @@ internals!({
     survey::{ColumnSurvey, Survey, survey},
     synthetic::SYNTHETIC,
     table::{
-        cell::Cell,
         classes::{MAX_CLASSES, are_named},
-        rows::{Heading, Rows},
         schema::MAX_VALUES,
         spelling::{similar_classes, similar_spellings},
     },

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     dataset::{Columns, Task},
+    embedded::Datasets,
     table::schema::Schema,
 };
 
@@ -54,4 +55,7 @@ pub struct Options {
     /// `NAME.npy` has `NAME-labels.npy` beside it, or its labels in the target column; `NAME.idx`
     /// has `NAME-labels.idx`.
     pub labels_file: Option<PathBuf>,
+    /// The embedded sets.
+    #[serde(skip)]
+    pub datasets: Datasets,
 }

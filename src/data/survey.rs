@@ -235,7 +235,7 @@ pub fn survey(source: &str, options: &Options) -> Result<Survey, DataError> {
     };
     let known = (!known.is_empty()).then_some(known);
     let mut surveyor = Surveyor { known, ..Surveyor::default() };
-    tables(source, options.header, &mut surveyor)?;
+    tables(source, options, &mut surveyor)?;
     let Surveyor { rows, names, mut columns, header, class_names, remarks, .. } = surveyor;
     if rows == 0 {
         return Err(DataError::no_row("line 2").within(source));

@@ -6,6 +6,7 @@
 
 mod network;
 mod pick;
+mod registries;
 mod sections;
 mod selection;
 
@@ -19,6 +20,7 @@ use crate::{
     learn::{Init, ModelParams, OptimizerParams},
 };
 pub use network::{AbsentParams, Compute, LiarParams, NetworkParams, Sends, Uplink};
+pub use registries::Registries;
 pub use sections::{
     AbsenceParams, CheckpointParams, DataParams, Keep, Policy, QuorumParams, RequireParams,
     RobustParams, RunParams, SplitKind, StartParams, StopParams, TopologyParams, Transport,
@@ -89,6 +91,9 @@ pub struct Experiment {
     /// The folder of relative paths: the experiment file's.
     #[serde(skip)]
     pub folder: PathBuf,
+    /// Where the names in it are found.
+    #[serde(skip)]
+    pub(crate) registries: Registries,
     /// The initial values of this process's node, if one node gives its own to all.
     #[serde(skip)]
     pub(crate) own_init: Option<Init>,
@@ -233,6 +238,7 @@ impl Experiment {
             checkpoint: config::read("checkpoint", &checkpoint)?,
             robust: config::read("robust", &robust)?,
             folder: PathBuf::new(),
+            registries: Registries::default(),
             own_init: None,
             origin: origin.clone(),
         })
@@ -251,6 +257,17 @@ impl Experiment {
             Some(Init::From(_)) => self.own_init.as_ref(),
             init => init.as_ref(),
         }
+    }
+
+    /// Where the names in it are found.
+    pub fn registries(&self) -> Registries {
+        self.registries
+    }
+
+    /// The same experiment with registries of the program's own.
+    #[must_use]
+    pub fn with_registries(self, registries: Registries) -> Experiment {
+        Experiment { registries, ..self }
     }
 
     /// The same experiment for a file in another folder: paths relative to its own file become

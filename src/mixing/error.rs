@@ -2,7 +2,10 @@
 
 use std::io;
 
-use super::{MatrixError, family};
+use super::{
+    MatrixError,
+    family::{self, Families},
+};
 use crate::config::{ConfigError, Fault, typed_error};
 
 /// What is wrong with a topology, its file, or a key that describes it. `value` is the wrong value;
@@ -37,8 +40,8 @@ pub enum TopologyError {
     Syntax { line: Option<u32>, element: Option<String>, value: Option<String>, problem: String },
     /// The number of `nodes` or `links`, or the size of a `file`; `None` if it is not known.
     Size { of: &'static str, found: Option<usize>, problem: String },
-    /// There is no such family; `line` is that of a TOML file.
-    UnknownFamily { line: Option<u32>, name: String },
+    /// None of the `families` has this name; `line` is that of a TOML file.
+    UnknownFamily { line: Option<u32>, name: String, families: Families },
     /// An argument of a family; `key` is `family` if it is their number, `topology` of a spec.
     Family { key: &'static str, value: Option<String>, problem: String },
     /// The end of a link is no node; `value` is its name in quotes.
@@ -115,7 +118,9 @@ impl TopologyError {
                 ConfigError::of(place, value.as_ref(), problem)
             }
             Self::Size { of, found, problem } => ConfigError::of(*of, *found, problem),
-            Self::UnknownFamily { line, name } => unknown_family(numbered(line), name),
+            Self::UnknownFamily { line, name, families } => {
+                unknown_family(numbered(line), name, families)
+            }
             Self::Family { key, value, problem } => ConfigError::of(*key, value.as_ref(), problem),
             Self::UnknownNode { line, key, value, problem } => {
                 ConfigError::new(format!("line {line}, {key}"), value, problem)
@@ -135,15 +140,15 @@ impl TopologyError {
     }
 }
 
-fn unknown_family(line: Option<String>, name: &str) -> ConfigError {
-    let names = family::REGISTRY.names();
+fn unknown_family(line: Option<String>, name: &str, families: Families) -> ConfigError {
+    let names = families.names();
     let (place, problem) = match line {
         Some(line) => {
             let names = names.join(", ");
             (line + ", family", format!("one of {names}, {}", family::CUSTOM))
         }
         None => {
-            let all = family::REGISTRY.iter().map(|&family| family::example(family));
+            let all = families.iter().map(|&family| family::example(family));
             let all = all.collect::<Vec<_>>().join(", ");
             ("topology".into(), format!("a file (.toml, .graphml, .dot, .csv) or one of {all}"))
         }

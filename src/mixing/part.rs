@@ -41,13 +41,12 @@ impl Topology {
             })
         };
         Topology::build(Draft {
-            origin: None,
             name: Some(self.name().to_string()),
-            shape: None,
             weights: Some(if again { self.weights() } else { Weights::Given }),
             allow_negative: self.allow_negative(),
             nodes: members.iter().map(|&member| self.node(member).clone()).collect(),
             links: self.edges().filter_map(link).collect(),
+            ..Draft::default()
         })
     }
 }

@@ -11,7 +11,8 @@ use crate::{config::ConfigError, printable::is_invisible, units::NodeId};
 
 use super::{
     FileFormat, Graph, MAX_NODES, MatrixError, MixingMatrix, Shape, SpanningTree, Spectrum,
-    TopologyError, Weights, family,
+    TopologyError, Weights,
+    family::{self, Families},
     file::{self, Draft},
     matrix::ROW_TOLERANCE,
     spectrum::DENSE_LIMIT,
@@ -91,7 +92,15 @@ impl Topology {
     /// If it cannot be read, or is not a valid topology: the file, the line, node or link, and the
     /// figure.
     pub fn load(path: &Path) -> Result<Topology, TopologyError> {
-        Topology::build(file::load(path)?)
+        Topology::load_with(path, &family::REGISTRY)
+    }
+
+    /// As [`Topology::load`], with families of a registry of the program's own.
+    ///
+    /// # Errors
+    /// As for [`Topology::load`].
+    pub fn load_with(path: &Path, families: Families) -> Result<Topology, TopologyError> {
+        Topology::build(file::load(path, families)?)
     }
 
     /// Reads a topology from text; `origin` stands for the file's name in errors.
@@ -103,7 +112,7 @@ impl Topology {
         format: FileFormat,
         origin: &str,
     ) -> Result<Topology, TopologyError> {
-        Topology::build(file::read(text, format, origin)?)
+        Topology::build(file::read(text, format, origin, &family::REGISTRY)?)
     }
 
     /// Reads a file, or makes a family's graph such as `ring:8`, `torus:4x4`,
@@ -125,11 +134,22 @@ impl Topology {
         weights: Option<Weights>,
         seed: u64,
     ) -> Result<Topology, TopologyError> {
+        Topology::parse_in(&family::REGISTRY, spec, weights, seed)
+    }
+
+    /// As [`Topology::parse_with`], with these families.
+    pub(crate) fn parse_in(
+        families: Families,
+        spec: &str,
+        weights: Option<Weights>,
+        seed: u64,
+    ) -> Result<Topology, TopologyError> {
         let path = Path::new(spec);
         let mut draft = if FileFormat::of(path).is_some() || path.is_file() {
-            file::load(path)?
+            file::load(path, families)?
         } else {
-            Draft { shape: Some(Shape::parse(spec, seed)?), ..Draft::default() }
+            let shape = Shape::parse_in(families, spec, seed)?;
+            Draft { shape: Some(shape), ..Draft::default() }
         };
         if let Some(weights) = weights {
             draft.weights = Some(weights);

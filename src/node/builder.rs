@@ -15,7 +15,7 @@ use super::{
 use crate::{
     config::ConfigError,
     drive::{Learner as _, NodeSpec},
-    experiment::Experiment,
+    experiment::{Experiment, Registries},
     gossip::tree::Readers,
     learn::{Objective, Tensor},
     mixing::Topology,
@@ -125,7 +125,8 @@ pub struct NodeBuilder {
 
 impl NodeBuilder {
     /// A node from these values. `topology` names the PeerIds of `key` and of all other nodes, with
-    /// addresses; it and `experiment` are the same at every node.
+    /// addresses; it and `experiment` are the same at every node. Names in `experiment` are found
+    /// in its registries ([`Experiment::with_registries`]).
     pub fn new(key: Keypair, topology: Topology, experiment: Experiment) -> NodeBuilder {
         NodeBuilder {
             key,
@@ -148,10 +149,19 @@ impl NodeBuilder {
     /// # Errors
     /// If one of these files cannot be read or is wrong.
     pub fn load(path: &Path) -> Result<NodeBuilder, ConfigError> {
+        NodeBuilder::load_with(path, Registries::default())
+    }
+
+    /// As [`NodeBuilder::load`], with registries of the program's own: the files may name their
+    /// entries.
+    ///
+    /// # Errors
+    /// As [`NodeBuilder::load`].
+    pub fn load_with(path: &Path, registries: Registries) -> Result<NodeBuilder, ConfigError> {
         let file = NodeFile::load(path)?;
         let key = identity::load(&file.key)?;
-        let topology = Topology::load(&file.topology)?;
-        let experiment = Experiment::load(&file.experiment, &[])?;
+        let topology = Topology::load_with(&file.topology, registries.families)?;
+        let experiment = Experiment::load(&file.experiment, &[])?.with_registries(registries);
         let mut builder = NodeBuilder::new(key, topology, experiment);
         builder.out = Some(file.out.clone());
         (builder.file, builder.origin) = (file, Some(path.to_path_buf()));

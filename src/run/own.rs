@@ -67,8 +67,7 @@ pub fn specs(
     initial: &[f32],
     objectives: Vec<Box<dyn Objective>>,
 ) -> Result<Vec<NodeSpec>, ConfigError> {
-    let run = &experiment.run;
-    let topology = Arc::new(topology(&experiment.topology, &experiment.folder, run.seed)?);
+    let topology = Arc::new(topology(experiment)?);
     let nodes = topology.nodes();
     if objectives.len() != nodes {
         let problem = format!("the topology has {nodes} nodes: one objective for each is needed");

@@ -83,8 +83,7 @@ pub fn outlook_of_own(
 /// # Errors
 /// If a value is out of range or a combination cannot work.
 pub fn check_own(experiment: &Experiment) -> Result<(), ConfigError> {
-    let topology = topology(&experiment.topology, &experiment.folder, experiment.run.seed)
-        .map_err(|error| experiment.blame(error))?;
+    let topology = topology(experiment).map_err(|error| experiment.blame(error))?;
     let topology = Arc::new(topology);
     let check = |side: usize| {
         let tensors = vec![Tensor::new("x", &[side, side])];
@@ -115,8 +114,7 @@ fn resolve(
             return Err(ConfigError::at(format!("network.{key}"), problem));
         }
     }
-    let topology = topology(&experiment.topology, &experiment.folder, run.seed)
-        .map_err(|error| experiment.blame(error))?;
+    let topology = topology(experiment).map_err(|error| experiment.blame(error))?;
     let topology = Arc::new(topology);
     let design = Design::of_tensors(experiment.clone(), topology, tensors, initial)
         .map_err(|error| experiment.blame(error))?;

@@ -75,8 +75,7 @@ impl Whole {
     }
 
     fn checked(mut experiment: Experiment) -> Result<Whole, ConfigError> {
-        let seed = experiment.run.seed;
-        let mut topology = resolved::topology(&experiment.topology, &experiment.folder, seed)?;
+        let mut topology = resolved::topology(&experiment)?;
         check_order(&experiment.data, &topology)?;
         if let Some(sources) = &experiment.data.sources {
             topology = name_by_sources(topology, sources);

@@ -9,6 +9,7 @@ mod mutations;
 mod names;
 mod parts;
 mod reference;
+mod registries;
 mod schedules;
 mod schema;
 mod settings;

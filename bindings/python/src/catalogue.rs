@@ -106,9 +106,8 @@ pub(crate) fn topology(
     let (text, folder) = experiment;
     let mut experiment = Experiment::parse(&text, &[]).map_err(of_config)?;
     experiment.folder = folder;
-    let (params, seed) = (&experiment.topology, experiment.run.seed);
     let topology = py.detach(|| {
-        let topology = run::topology(params, &experiment.folder, seed)?;
+        let topology = run::topology(&experiment)?;
         // It is computed once and kept.
         topology.spectrum();
         Ok(topology)

@@ -14,7 +14,7 @@ use std::{
 };
 
 use gradvine::{
-    gossip::{plan, rule::RULES},
+    gossip::plan,
     node::{self, Event, Measures, Node, NodeResult, Step},
 };
 use pyo3::{
@@ -158,7 +158,7 @@ impl Exchange {
             let nodes = (0..design.topology.nodes()).map(|node| name(node.into()));
             about.set_item("nodes", nodes.collect::<Vec<_>>())?;
             about.set_item("rule", design.rule_name())?;
-            let rule = RULES.find(design.rule_name());
+            let rule = design.experiment.registries().rules.find(design.rule_name());
             about.set_item("needs_step", rule.is_some_and(|rule| rule.needs_step))?;
             about.set_item("warnings", &design.rule.warnings)?;
             about.set_item("deadline_s", design.experiment.absence.deadline_s)?;

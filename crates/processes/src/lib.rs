@@ -298,8 +298,7 @@ pub fn write_files(
 /// If the experiment's topology is wrong, the folder has these files, or a file cannot be written.
 pub fn write_node_files(folder: &Path, experiment: &Experiment) -> Result<Vec<PathBuf>, EndError> {
     let run = &experiment.run;
-    let topology = gradvine::run::topology(&experiment.topology, &experiment.folder, run.seed)
-        .map_err(|error| experiment.blame(error))?;
+    let topology = gradvine::run::topology(experiment).map_err(|error| experiment.blame(error))?;
     for name in ["topology.toml", "experiment.toml"] {
         if folder.join(name).exists() {
             let problem = "it exists: expected a folder without the files of other nodes";

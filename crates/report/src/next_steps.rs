@@ -3,9 +3,8 @@
 use std::path::Path;
 
 use gradvine::{
-    compress::{self, COMPRESSORS, Cheaper},
+    compress::{self, Cheaper},
     experiment::DataParams,
-    gossip::rule::RULES,
     mixing::Weights,
     run::{Design, MEAN_MODEL, Summary, Whole},
 };
@@ -102,7 +101,7 @@ fn evaluations(model: &Path, data: &DataParams) -> String {
 /// work.
 fn cheaper(design: &Design) -> Option<(String, &'static str)> {
     let constants = &design.experiment.compressor;
-    let entry = COMPRESSORS.find(design.compressor.name())?;
+    let entry = design.experiment.registries().compressors.find(design.compressor.name())?;
     let Cheaper { key, value, words } = (entry.cheaper)(constants)?;
     if key == "kind" && !compresses(design) {
         return None;
@@ -116,7 +115,12 @@ fn cheaper(design: &Design) -> Option<(String, &'static str)> {
 }
 
 fn compresses(design: &Design) -> bool {
-    RULES.find(design.rule_name()).is_some_and(|rule| rule.compresses)
+    design
+        .experiment
+        .registries()
+        .rules
+        .find(design.rule_name())
+        .is_some_and(|rule| rule.compresses)
 }
 
 #[cfg(test)]

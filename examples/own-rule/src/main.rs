@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p own-rule`
 //!
-//! They are registered before the start; from then on experiment files name them like gradvine's
-//! own. The run here uses real libp2p hosts on loopback, and must end with the simulator's bits.
+//! They are registered before the start; from then on experiments name them like gradvine's own.
+//! The run here uses real libp2p hosts on loopback, and must end with the simulator's bits.
 
 mod compressor;
 mod rule;
@@ -12,11 +12,8 @@ mod topology;
 use std::error::Error;
 
 use gradvine::{
-    compress::COMPRESSORS,
     drive::NoopObserver,
-    experiment::{Experiment, Transport},
-    gossip::rule::RULES,
-    mixing::family,
+    experiment::{Experiment, Registries, Transport},
     net,
     run::{Outlook, Summary, Whole},
     sim,
@@ -28,11 +25,17 @@ const EXPERIMENTS: [&str; 2] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    RULES.register(rule::ENTRY)?;
-    COMPRESSORS.register(compressor::ENTRY)?;
-    family::REGISTRY.register(&topology::Wheel)?;
+    // Of its own, so that other programs of a process do not see them; `RULES.register` would add
+    // a rule for all.
+    let own = Registries::separate();
+    own.rules.register(rule::ENTRY)?;
+    own.compressors.register(compressor::ENTRY)?;
+    own.families.register(&topology::Wheel)?;
     for text in EXPERIMENTS {
-        let whole = || Whole::new(Experiment::parse(&format!("{COMMON}\n{text}"), &[])?);
+        let whole = || {
+            let experiment = Experiment::parse(&format!("{COMMON}\n{text}"), &[])?;
+            Whole::new(experiment.with_registries(own))
+        };
         let simulated = sim::run(whole()?.specs(), &mut NoopObserver)?;
         let real = whole()?;
         let ended = net::together(real.specs(), &real.design, Transport::Tcp, &mut NoopObserver)?;

@@ -10,20 +10,20 @@ use std::{
 use super::input::unreadable;
 use crate::{
     config::{ConfigError, Fault},
-    data::{DataError, embedded, list},
+    data::{DataError, Datasets, list},
     inputs,
 };
 
 /// The files of a source that is no embedded set: the file, or those of the folder, sorted by name.
 /// Those of folders in it are not read, nor those whose names begin with a point or an underscore,
 /// as other programs name their notes.
-pub(crate) fn files_of(source: &str) -> Result<Vec<PathBuf>, DataError> {
+pub(crate) fn files_of(source: &str, datasets: Datasets) -> Result<Vec<PathBuf>, DataError> {
     let path = Path::new(source);
     if !path.exists() {
         let problem = format!(
             "no such file; accepted: a path to a CSV, NPY, NPZ or IDX file (also .gz) or a \
              Parquet or Arrow file, a folder of CSV, Parquet or Arrow files, or one of {}",
-            embedded::EMBEDDED.names().join(", ")
+            datasets.0.names().join(", ")
         );
         let error = ConfigError::new("data.source", format!("\"{source}\""), problem);
         return Err(error.with_fault(Fault::Unreadable).into());

@@ -1,7 +1,7 @@
 //! A rule held against the optimizer that makes its updates.
 
-use super::list::RULES;
-use crate::config::ConfigError;
+use super::{Entry, list::of};
+use crate::{config::ConfigError, registry::Registry};
 
 /// What the optimizer does that makes a rule's updates.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +23,7 @@ const ADAPTIVE_STEP: f64 = 0.03;
 /// # Errors
 /// If both the rule and the optimizer have momentum, unless `allow_unstable`.
 pub(crate) fn advise(
+    rules: &Registry<Entry>,
     rule: &toml::Table,
     steps: &Steps,
     allow_unstable: bool,
@@ -31,7 +32,7 @@ pub(crate) fn advise(
     let kind = rule.get("kind").and_then(toml::Value::as_str).unwrap_or_default();
     let mut warnings = Vec::new();
     let own = rule.get("momentum").and_then(toml::Value::as_float).unwrap_or(0.0);
-    let Some(entry) = RULES.find(kind) else { return Ok(warnings) };
+    let Some(entry) = of(rules, rule) else { return Ok(warnings) };
     if momentum > 0.0 && own > 0.0 && entry.own_momentum {
         let times = 1.0 / ((1.0 - own) * (1.0 - momentum));
         let problem = format!(

@@ -98,6 +98,7 @@ impl Copies for SameModel {
 }
 
 /// An entry of the registry.
+#[derive(Clone, Copy)]
 pub struct Entry {
     /// Its name in files (kebab-case).
     pub name: &'static str,

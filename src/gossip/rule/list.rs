@@ -62,8 +62,8 @@ pub fn find(name: &str) -> Result<&'static Entry, ConfigError> {
 }
 
 /// The entry of a `[rule]` table, if its kind is known.
-pub(crate) fn of(table: &toml::Table) -> Option<&'static Entry> {
-    table.get("kind").and_then(toml::Value::as_str).and_then(|kind| RULES.find(kind))
+pub(crate) fn of(rules: &Registry<Entry>, table: &toml::Table) -> Option<&'static Entry> {
+    table.get("kind").and_then(toml::Value::as_str).and_then(|kind| rules.find(kind))
 }
 
 /// Prepares the rule of a `[rule]` table and checks that its plan fits the topology.
@@ -71,6 +71,15 @@ pub(crate) fn of(table: &toml::Table) -> Option<&'static Entry> {
 /// # Errors
 /// If the kind or a constant is wrong, or the combination cannot work.
 pub fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
+    prepare_in(&RULES, table, setting)
+}
+
+/// As [`prepare`], with these rules.
+pub(crate) fn prepare_in(
+    rules: &Registry<Entry>,
+    table: &toml::Table,
+    setting: &Setting<'_>,
+) -> Result<Prepared, ConfigError> {
     let kind = match table.get("kind") {
         None => {
             return Err(ConfigError::at("rule.kind", "which rule? `gradvine rules` lists them"));
@@ -84,7 +93,7 @@ pub fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, C
             ));
         }
     };
-    let entry = find(kind)?;
+    let entry = rules.find(kind).ok_or_else(|| rules.unknown("rule.kind", kind))?;
     if !entry.compresses && !setting.compressor.is_plain() {
         return Err(ConfigError::new(
             "compressor.kind",
@@ -92,7 +101,7 @@ pub fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, C
             format!(
                 "{kind} takes no compressor (it sends whole vectors, or codes and entries of its \
                  own): use kind = \"identity\", or a rule that compresses ({})",
-                names_of(|entry| entry.compresses)
+                names_of(rules, |entry| entry.compresses)
             ),
         ));
     }
@@ -106,7 +115,7 @@ pub fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, C
                  stale, or its sums lack parts, where they meet now and \
                  then; use \"{}\", or a rule that keeps nothing of its neighbours ({})",
                 schedule::STATIC,
-                names_of(|entry| entry.follows_schedules)
+                names_of(rules, |entry| entry.follows_schedules)
             ),
         ));
     }
@@ -115,7 +124,7 @@ pub fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, C
 }
 
 /// The names of the rules for which `holds` is true, for an error.
-fn names_of(holds: impl Fn(&Entry) -> bool) -> String {
-    let names = RULES.iter().filter(|entry| holds(entry)).map(|entry| entry.name);
+fn names_of(rules: &Registry<Entry>, holds: impl Fn(&Entry) -> bool) -> String {
+    let names = rules.iter().filter(|entry| holds(entry)).map(|entry| entry.name);
     names.collect::<Vec<_>>().join(", ")
 }

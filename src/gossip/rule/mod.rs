@@ -24,8 +24,8 @@ mod summed;
 
 pub(crate) use advice::{Steps, advise};
 pub use entry::{Entry, Parts, Prepared, Rule, Setting, Spawn, count_numbers};
-pub(crate) use list::of;
 pub use list::{RULES, find, prepare};
+pub(crate) use list::{of, prepare_in};
 
 pub use super::party::{Answers, Copies, Encoded, Local, Party, Received, Target, Writer};
 pub use crate::state::Visitor;

@@ -26,12 +26,17 @@ use crate::{
 };
 
 impl Prepared {
-    /// The same rule for models with this many statistics behind the parameters.
-    pub(crate) fn beside_statistics(self, statistics: usize, schedule: &Arc<Schedule>) -> Prepared {
+    /// The same rule for models with this many statistics behind the parameters. A rule that
+    /// `defends` does not average them in its rounds.
+    pub(crate) fn beside_statistics(
+        self,
+        statistics: usize,
+        schedule: &Arc<Schedule>,
+        defends: bool,
+    ) -> Prepared {
         if statistics == 0 {
             return self;
         }
-        let defends = super::list::of(&self.resolved).is_some_and(|entry| entry.defends);
         let (asynchronous, inner) = (is_asynchronous(&*self.plan), self.spawn);
         let flight = flights(&*self.plan).last().map_or(0, |last| last + 1);
         let is_local = defends || asynchronous;

@@ -35,6 +35,9 @@ pub static REGISTRY: Registry<&dyn Family> = Registry::new(
     ],
 );
 
+/// The families that files may name.
+pub type Families = &'static Registry<&'static dyn Family>;
+
 impl crate::registry::Named for dyn Family {
     fn name(&self) -> &str {
         Family::name(self)
@@ -213,8 +216,18 @@ impl Shape {
     /// # Errors
     /// If there is no such family, or as for [`Shape::new`].
     pub fn parse(spec: &str, seed: u64) -> Result<Shape, TopologyError> {
+        Shape::parse_in(&REGISTRY, spec, seed)
+    }
+
+    /// The same with families of a registry of its own.
+    pub(super) fn parse_in(
+        families: Families,
+        spec: &str,
+        seed: u64,
+    ) -> Result<Shape, TopologyError> {
         let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
-        let family = find(name)?;
+        let unknown = || TopologyError::UnknownFamily { line: None, name: name.into(), families };
+        let family = families.find(name).copied().ok_or_else(unknown)?;
         let values = rest.split(family.separator()).filter(|_| !rest.is_empty());
         let arguments: Vec<u64> =
             values.map(|text| text.trim().parse()).collect::<Result<_, _>>().map_err(|_| {
@@ -304,15 +317,6 @@ impl PartialEq for Shape {
     fn eq(&self, other: &Shape) -> bool {
         self.family.name() == other.family.name() && self.arguments == other.arguments
     }
-}
-
-/// The family with this name.
-///
-/// # Errors
-/// If there is none; the error lists the known ones.
-pub(crate) fn find(name: &str) -> Result<&'static dyn Family, TopologyError> {
-    let unknown = || TopologyError::UnknownFamily { line: None, name: name.into() };
-    REGISTRY.find(name).copied().ok_or_else(unknown)
 }
 
 /// The family as written on the command line.

@@ -14,7 +14,9 @@ mod toml;
 
 use std::{collections::BTreeMap, fmt, io::Read as _, path::Path};
 
-use super::{MAX_LINKS, MAX_NODES, NodeInfo, Shape, Topology, TopologyError, Weights};
+use super::{
+    MAX_LINKS, MAX_NODES, NodeInfo, Shape, Topology, TopologyError, Weights, family::Families,
+};
 use crate::{config::ConfigError, inputs};
 
 /// The largest accepted file, in bytes.
@@ -80,6 +82,8 @@ pub(super) struct Draft {
     pub origin: Option<String>,
     pub name: Option<String>,
     pub shape: Option<Shape>,
+    /// The family that a file of links states.
+    pub claim: Option<String>,
     pub weights: Option<Weights>,
     pub allow_negative: bool,
     /// Empty for as many as the shape has, named by number.
@@ -99,13 +103,13 @@ pub(super) struct DraftLink {
 }
 
 /// Reads and parses a file.
-pub(super) fn load(path: &Path) -> Result<Draft, TopologyError> {
+pub(super) fn load(path: &Path, families: Families) -> Result<Draft, TopologyError> {
     let format = FileFormat::expect(path)?;
     let unread = |opened, error| TopologyError::Unreadable { opened, error }.within(path.display());
     let file = inputs::open(path).map_err(|error| unread(false, error))?;
     let mut text = String::new();
     file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(|error| unread(true, error))?;
-    let mut draft = read(&text, format, &path.display().to_string())?;
+    let mut draft = read(&text, format, &path.display().to_string(), families)?;
     if draft.name.is_none() {
         draft.name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     }
@@ -113,20 +117,25 @@ pub(super) fn load(path: &Path) -> Result<Draft, TopologyError> {
 }
 
 /// Parses a file's text.
-pub(super) fn read(text: &str, format: FileFormat, origin: &str) -> Result<Draft, TopologyError> {
+pub(super) fn read(
+    text: &str,
+    format: FileFormat,
+    origin: &str,
+    families: Families,
+) -> Result<Draft, TopologyError> {
     if text.len() as u64 > MAX_FILE_BYTES {
         let problem = format!("is larger than {} MiB", MAX_FILE_BYTES >> 20);
         return Err(TopologyError::Size { of: "file", found: None, problem }.within(origin));
     }
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let draft = match format {
-        FileFormat::Toml => toml::read(text),
+        FileFormat::Toml => toml::read(text, families),
         FileFormat::GraphMl => graphml::read(text),
         FileFormat::Dot => dot::read(text),
         FileFormat::Csv => csv::read(text),
     };
     draft
-        .map(|draft| Draft { origin: Some(origin.into()), ..draft })
+        .map(|draft| Draft { origin: Some(origin.into()), ..draft.claimed(families) })
         .map_err(|error| error.within(origin))
 }
 
@@ -145,8 +154,6 @@ pub(super) fn write(topology: &Topology, format: FileFormat) -> String {
 struct Collector {
     draft: Draft,
     ids: BTreeMap<String, u32>,
-    /// The family that the file states.
-    claim: Option<String>,
 }
 
 impl Collector {
@@ -187,7 +194,7 @@ impl Collector {
         let wrong = |error: ConfigError| at_line(line, error);
         match key {
             "name" => self.draft.name = Some(value.into()),
-            "family" => self.claim = Some(value.into()),
+            "family" => self.draft.claim = Some(value.into()),
             "weights" => self.draft.weights = Some(value.parse().map_err(wrong)?),
             "allow_negative" => self.draft.allow_negative = boolean().map_err(wrong)?,
             _ => {}
@@ -206,14 +213,23 @@ impl Collector {
     }
 
     fn finish(self) -> Draft {
-        let Collector { mut draft, claim, .. } = self;
-        let shape = claim.and_then(|spec| Shape::parse(&spec, 0).ok());
-        draft.shape = shape.filter(|shape| is_graph_of(shape, &draft));
+        let Collector { mut draft, .. } = self;
         // If the file does not state the kind, its weights are the weights.
         if draft.weights.is_none() && draft.links.iter().any(|link| link.weight.is_some()) {
             draft.weights = Some(Weights::Given);
         }
         draft
+    }
+}
+
+impl Draft {
+    /// With the shape that the file claims, if its links are exactly those of that shape.
+    fn claimed(mut self, families: Families) -> Draft {
+        if let Some(spec) = &self.claim {
+            let shape = Shape::parse_in(families, spec, 0).ok();
+            self.shape = shape.filter(|shape| is_graph_of(shape, &self));
+        }
+        self
     }
 }
 

@@ -9,7 +9,10 @@ use serde::Deserialize;
 use super::{Draft, DraftLink, line_of};
 use crate::{
     config::{self, ConfigError},
-    mixing::{MAX_LINKS, MAX_NODES, NodeInfo, Shape, Topology, TopologyError, Weights, family},
+    mixing::{
+        MAX_LINKS, MAX_NODES, NodeInfo, Shape, Topology, TopologyError, Weights,
+        family::{self, Families},
+    },
     units::NodeId,
 };
 
@@ -137,13 +140,13 @@ impl Lines<'_> {
     }
 }
 
-pub(super) fn read(text: &str) -> Result<Draft, TopologyError> {
+pub(super) fn read(text: &str, families: Families) -> Result<Draft, TopologyError> {
     let lines = Lines(text);
     let document: Document = ::toml::from_str(text).map_err(|error| match error.span() {
         Some(_) => config::in_document(text, &error),
         None => ConfigError::at("file", config::plain(error.message().trim_end())),
     })?;
-    let shape = shape(&document, &lines)?;
+    let shape = shape(&document, families, &lines)?;
     let nodes = nodes(&document, shape.as_ref(), &lines)?;
     let weights = document.weights.as_ref().map(|weights| {
         let kind = weights.get_ref().parse::<Weights>();
@@ -152,11 +155,16 @@ pub(super) fn read(text: &str) -> Result<Draft, TopologyError> {
     let weights = weights.transpose()?.unwrap_or_default();
     let links = links(&document, shape.as_ref(), &nodes, weights, &lines)?;
     let (name, allow_negative) = (document.name, document.allow_negative);
-    Ok(Draft { origin: None, name, shape, weights: Some(weights), allow_negative, nodes, links })
+    let weights = Some(weights);
+    Ok(Draft { name, shape, weights, allow_negative, nodes, links, ..Draft::default() })
 }
 
 /// The family with its arguments; `None` for a custom graph.
-fn shape(document: &Document, lines: &Lines<'_>) -> Result<Option<Shape>, TopologyError> {
+fn shape(
+    document: &Document,
+    families: Families,
+    lines: &Lines<'_>,
+) -> Result<Option<Shape>, TopologyError> {
     let given = [
         ("nodes", &document.nodes),
         ("rows", &document.rows),
@@ -165,14 +173,15 @@ fn shape(document: &Document, lines: &Lines<'_>) -> Result<Option<Shape>, Topolo
         ("seed", &document.seed),
     ];
     let Some(name) = &document.family else {
-        let names = family::REGISTRY.names().join(", ");
+        let names = families.names().join(", ");
         let problem = format!("is missing: expected one of {names}, {}", family::CUSTOM);
         return Err(ConfigError::at("family", problem).into());
     };
-    let family = family::REGISTRY.find(name.get_ref()).copied();
+    let family = families.find(name.get_ref()).copied();
     if family.is_none() && name.get_ref() != family::CUSTOM {
         let line = Some(lines.at(name.span()));
-        return Err(TopologyError::UnknownFamily { line, name: name.get_ref().clone() });
+        let name = name.get_ref().clone();
+        return Err(TopologyError::UnknownFamily { line, name, families });
     }
     let keys = family.map_or(&["nodes"][..], |family| family.keys());
     if let Some((key, value)) = given

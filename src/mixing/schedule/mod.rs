@@ -51,6 +51,9 @@ pub static REGISTRY: Registry<&dyn Recipe> = Registry::new(
     ],
 );
 
+/// The schedules that files may name.
+pub type Recipes = &'static Registry<&'static dyn Recipe>;
+
 impl crate::registry::Named for dyn Recipe {
     fn name(&self) -> &str {
         Recipe::name(self)
@@ -112,15 +115,18 @@ pub trait Recipe: Sync + fmt::Debug {
 ///
 /// # Errors
 /// If there is none, or its number is missing or wrong; the error lists what is accepted.
-pub(crate) fn find(text: &str) -> Result<(&'static dyn Recipe, u64), ConfigError> {
+pub(crate) fn find(
+    recipes: Recipes,
+    text: &str,
+) -> Result<(&'static dyn Recipe, u64), ConfigError> {
     let refused = |problem: String| ConfigError::new(KEY, format!("\"{text}\""), problem);
     let (name, number) = match text.split_once(':') {
         Some((name, number)) => (name, Some(number)),
         None => (text, None),
     };
-    let recipe = *REGISTRY
+    let recipe = *recipes
         .find(name)
-        .ok_or_else(|| refused(REGISTRY.expected(name)).with_accepted(REGISTRY.names()))?;
+        .ok_or_else(|| refused(recipes.expected(name)).with_accepted(recipes.names()))?;
     match (recipe.number(), number) {
         (None, None) => Ok((recipe, 0)),
         (None, Some(_)) => Err(refused(format!("{name} takes no number: write \"{name}\""))),
@@ -151,7 +157,17 @@ impl Schedule {
     /// If there is no such schedule, or the topology lacks a link of it: the link, and a topology
     /// that has it.
     pub fn new(name: &str, topology: &Topology, seed: u64) -> Result<Schedule, TopologyError> {
-        let (recipe, number) = find(name)?;
+        Schedule::new_in(&REGISTRY, name, topology, seed)
+    }
+
+    /// As [`Schedule::new`], with these recipes.
+    pub(crate) fn new_in(
+        recipes: Recipes,
+        name: &str,
+        topology: &Topology,
+        seed: u64,
+    ) -> Result<Schedule, TopologyError> {
+        let (recipe, number) = find(recipes, name)?;
         let refused = |problem: String| ConfigError::new(KEY, format!("\"{name}\""), problem);
         let rounds = recipe.rounds(topology, number, seed).map_err(refused)?;
         assert!(!rounds.is_empty(), "{name}: a period has a round");

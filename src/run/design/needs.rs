@@ -211,7 +211,9 @@ fn vectors_of(design: &Design, node: NodeId) -> Option<u64> {
         seed: design.experiment.run.seed,
         allow_unstable: true,
     };
-    let prepared = rule::prepare(&design.experiment.rule, &setting).ok()?;
+    let prepared =
+        rule::prepare_in(design.experiment.registries.rules, &design.experiment.rule, &setting)
+            .ok()?;
     let mut rule = (prepared.spawn)(node, &vec![0.0; length]);
     Some(2 + rule::count_numbers(&mut *rule).div_ceil(length.max(1)) as u64)
 }

@@ -1,7 +1,7 @@
 //! The design that all nodes of a run share: an experiment with every constant resolved and every
 //! combination checked.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use super::{needs, stop_early, warm_start};
 use crate::{
@@ -9,8 +9,7 @@ use crate::{
     config::ConfigError,
     data::Task,
     experiment::{
-        DataParams, Experiment, Policy, RequireParams, StartParams, TopologyParams, Transport,
-        Weighting,
+        DataParams, Experiment, Policy, RequireParams, StartParams, Transport, Weighting,
     },
     gossip::{
         NewRule, NodeConfig, plan,
@@ -21,7 +20,7 @@ use crate::{
         Init, MAX_PARAMETERS, Model, ModelParams, Optimizer, OptimizerConfig, OptimizerParams,
         Tensor, count_elements, count_trained,
     },
-    mixing::{MatrixError, Schedule, Topology, TopologyError, Weights, family},
+    mixing::{MatrixError, Schedule, Topology, TopologyError, Weights, family::Families},
     run::shards::opening::{Opening, Sums},
     units::NodeId,
     vector,
@@ -227,11 +226,16 @@ impl Design {
         let initial_from = initial_from(&experiment, &topology)?;
         let parameters = count_trained(&tensors);
         let trained = tensors.iter().filter(|tensor| !tensor.is_statistic);
-        let built = compress::build(&experiment.compressor)?;
+        let registries = experiment.registries;
+        let built = compress::build_in(registries.compressors, &experiment.compressor)?;
         let nominal_delta = nominal_delta
             .unwrap_or_else(|| compress::nominal_delta(&*built.compressor, parameters));
-        let schedule =
-            Arc::new(Schedule::new(&experiment.topology.schedule, &topology, experiment.run.seed)?);
+        let schedule = Arc::new(Schedule::new_in(
+            registries.schedules,
+            &experiment.topology.schedule,
+            &topology,
+            experiment.run.seed,
+        )?);
         let setting = Setting {
             topology: &topology,
             schedule: &schedule,
@@ -242,13 +246,15 @@ impl Design {
             seed: experiment.run.seed,
             allow_unstable: experiment.run.allow_unstable,
         };
-        let rule = rule::prepare(&experiment.rule, &setting)?;
-        let mut rule = rule.beside_statistics(initial.len() - parameters, &schedule);
+        let rule = rule::prepare_in(registries.rules, &experiment.rule, &setting)?;
+        let entry = rule::of(registries.rules, &rule.resolved);
+        let defends = entry.is_some_and(|entry| entry.defends);
+        let mut rule = rule.beside_statistics(initial.len() - parameters, &schedule, defends);
         let optimizer = experiment.optimizer.check(experiment.run.rounds)?;
         let OptimizerParams { momentum, step, .. } = experiment.optimizer;
         let steps = Steps { momentum, step, adaptive: optimizer.adam.is_some() };
         let unstable = experiment.run.allow_unstable;
-        rule.warnings.extend(rule::advise(&rule.resolved, &steps, unstable)?);
+        rule.warnings.extend(rule::advise(registries.rules, &rule.resolved, &steps, unstable)?);
         rule.warnings.extend(weighting_warning(&experiment));
         if let Some(every) = experiment.run.mean_every {
             rule = rule.with_means(every, &topology, initial.len())?;
@@ -391,7 +397,7 @@ pub(crate) fn weighting_of_files(experiment: &Experiment) -> Weighting {
 }
 
 fn counts_nodes(experiment: &Experiment) -> bool {
-    rule::of(&experiment.rule).is_some_and(|rule| rule.counts_nodes)
+    rule::of(experiment.registries.rules, &experiment.rule).is_some_and(|rule| rule.counts_nodes)
 }
 
 /// A warning if nodes are weighted by rows with a rule that counts nodes.
@@ -476,11 +482,9 @@ fn check_tensors(tensors: &[Tensor], initial: &[f32]) -> Result<(), ConfigError>
 /// # Errors
 /// If neither a file nor a family is named, both are, a size is missing or superfluous, or the
 /// topology is wrong.
-pub fn topology(
-    params: &TopologyParams,
-    folder: &Path,
-    seed: u64,
-) -> Result<Topology, ConfigError> {
+pub fn topology(experiment: &Experiment) -> Result<Topology, ConfigError> {
+    let (params, seed) = (&experiment.topology, experiment.run.seed);
+    let families = experiment.registries.families;
     let weights =
         params.weights.as_deref().map(str::parse::<Weights>).transpose().map_err(inside)?;
     let sizes = [
@@ -498,13 +502,16 @@ pub fn topology(
                 );
                 return Err(ConfigError::new(format!("topology.{key}"), size, problem));
             }
-            let beside = folder.join(file);
+            let beside = experiment.folder.join(file);
             let spec = if beside.is_file() { beside.display().to_string() } else { file.clone() };
-            let parsed = Topology::parse_with(&spec, weights, seed);
+            let parsed = Topology::parse_in(families, &spec, weights, seed);
             parsed.map_err(|error| in_spec(error, file, params.weights.as_deref()))
         }
-        (None, Some(family)) => Topology::parse_with(&family_spec(family, &sizes)?, weights, seed)
-            .map_err(|error| inside(error.into())),
+        (None, Some(family)) => {
+            let spec = family_spec(families, family, &sizes)?;
+            let parsed = Topology::parse_in(families, &spec, weights, seed);
+            parsed.map_err(|error| inside(error.into()))
+        }
         (None, None) => Err(ConfigError::at(
             "topology",
             "name a file (or a spec such as file = \"ring:8\"), or a family and its size",
@@ -537,9 +544,13 @@ fn in_spec(error: TopologyError, spec: &str, weights: Option<&str>) -> ConfigErr
 }
 
 /// `random-regular:16:4` from a family and its sizes.
-fn family_spec(name: &str, sizes: &[(&str, Option<u32>)]) -> Result<String, ConfigError> {
-    let family = family::find(name).map_err(|_| {
-        let names: Vec<&str> = family::REGISTRY.iter().map(|family| family.name()).collect();
+fn family_spec(
+    families: Families,
+    name: &str,
+    sizes: &[(&str, Option<u32>)],
+) -> Result<String, ConfigError> {
+    let family = families.find(name).ok_or_else(|| {
+        let names = families.names();
         ConfigError::new(
             "topology.family",
             format!("\"{name}\""),

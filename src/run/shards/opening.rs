@@ -4,7 +4,7 @@ use crate::{
     config::ConfigError,
     data::{Dataset, GapSums, Missing, Moments, Schema, Target},
     experiment::Experiment,
-    gossip::{rule::RULES, tree::SETUP_LIMIT},
+    gossip::{rule, tree::SETUP_LIMIT},
     units::NodeId,
 };
 
@@ -64,8 +64,8 @@ impl Sums {
 
 /// How many nodes may send wrong sums; `None` if the run is not to withstand any.
 fn liars(experiment: &Experiment) -> Option<usize> {
-    let kind = experiment.rule.get("kind").and_then(toml::Value::as_str);
-    let is_robust = kind.and_then(|kind| RULES.find(kind)).is_some_and(|rule| rule.defends);
+    let rule = rule::of(experiment.registries.rules, &experiment.rule);
+    let is_robust = rule.is_some_and(|rule| rule.defends);
     let simulated: usize = experiment.network.liars.iter().map(|liar| liar.nodes.len()).sum();
     if !is_robust && simulated == 0 {
         return None;

@@ -35,6 +35,7 @@ pub(crate) fn options(experiment: &Experiment) -> Result<Options, ConfigError> {
         inputs: experiment.model.inputs,
         bare: false,
         labels_file: data.labels.as_ref().map(|labels| experiment.folder.join(labels)),
+        datasets: experiment.registries.datasets,
     })
 }
 
