@@ -89,6 +89,7 @@ pub mod mixing;
 pub mod net;
 #[cfg(feature = "net")]
 pub mod node;
+pub mod predict;
 pub mod prelude;
 pub mod registry;
 pub mod rng;
@@ -113,10 +114,6 @@ mod inputs;
 pub mod memory;
 #[cfg(not(feature = "internals"))]
 mod memory;
-#[cfg(feature = "internals")]
-pub mod predict;
-#[cfg(not(feature = "internals"))]
-mod predict;
 #[cfg(feature = "internals")]
 pub mod printable;
 #[cfg(not(feature = "internals"))]

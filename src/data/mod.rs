@@ -65,7 +65,10 @@ pub use format::{Format, ReadTable};
 pub use list::FORMATS;
 pub(crate) use load::{beside, path_beside};
 pub(crate) use preprocessing::GapSums;
-pub use preprocessing::scale::Scale;
+pub use preprocessing::{
+    Preprocessing,
+    scale::{Moments, Scale},
+};
 pub(crate) use split::sized_shards;
 pub(crate) use survey::complete;
 pub(crate) use synthetic::Synthetic;
@@ -78,7 +81,6 @@ internals!({
     file::{inflate::plausible_size, input::{MAX_FILE_BYTES, Reading, observe_reading}},
     load::{load, parse, read},
     options::Options,
-    preprocessing::{Preprocessing, scale::Moments},
     split::{Split, shards, split_test},
     survey::{ColumnSurvey, Survey, survey},
     synthetic::SYNTHETIC,

@@ -37,6 +37,7 @@ pub(crate) mod tree;
 pub use event::{Cause, Effect, Failure, Input, OwnModel, Part, RoundDone};
 pub use lie::Lie;
 pub use node::{NewRule, Node, NodeConfig};
-pub use snapshot::Rejoin;
+pub use snapshot::{Rejoin, Snapshot};
 pub use stopping::{Patience, Tally, rounds_to_end};
 pub use traffic::{LinkTraffic, Traffic};
+pub use tree::{Merge, Readers, Setup};

@@ -34,13 +34,13 @@ pub use directory::{
     folder::RunDirectory,
     metrics::Metric,
     read::{Point, Run, Span, Status},
-    recorder::{Recorder, Warn},
+    recorder::{Recorder, RunInfo, Warn},
 };
 pub use end::{EndError, Ending};
 pub use node_file::{NodeFile, Security};
 pub use own::{Measures, specs};
 pub use results::{
-    figures::Figures,
+    figures::{Baseline, ClassFigures, Figures, OutputFigures},
     record::Score,
     summary::{
         Change, LinkBytes, Outcome, OwnMeasure, Participation, PooledOutcome, Summary,
@@ -58,13 +58,13 @@ internals!({
         data_record::{DataRecord, Usage},
         leave::leave,
         metrics,
-        recorder::{MEAN_MODEL, RunInfo, write_summary},
+        recorder::{MEAN_MODEL, write_summary},
         space::{SavedFiles, Space},
     },
     own::{Evaluate, Gradients, OwnLearner},
     own_run::{OwnRun, check_own, outlook_of_own},
     results::{
-        figures::{Baseline, ClassFigures, OutputFigures, UNBALANCED},
+        figures::UNBALANCED,
         history::{Members, check_history},
         record,
     },
