@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,6 +43,14 @@ def everywhere(files: list[Path], work: Callable[[int, Path], T]) -> list[T]:
     if errors:
         raise errors[0]
     return ends
+
+
+def until(what: str, is_so: Callable[[], Any]) -> None:
+    """Waits until a condition is true."""
+    begun = time.monotonic()
+    while not is_so():
+        assert time.monotonic() - begun < PATIENCE, f"waited in vain: {what}"
+        time.sleep(0.02)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import gradvine
-from conftest import Bowl, everywhere, model
+from conftest import Bowl, everywhere, model, until
 
 #: What every program of these tests begins with.
 BEGIN = """
@@ -74,8 +75,7 @@ def test_ctrl_c_interrupts_a_wait_within_a_second(nodes):
             assert (process.returncode, out) == (0, "20\n"), err
         else:
             joined = gradvine.join(file, model(), rows=1)
-            while not waits:
-                time.sleep(0.05)
+            until("the other one was interrupted", lambda: waits)
             while not joined.done:
                 joined.update[:] = 0.0
                 joined.round()
@@ -85,10 +85,18 @@ def test_ctrl_c_interrupts_a_wait_within_a_second(nodes):
     everywhere(files, run)
 
 
+def listens(file: Path) -> bool:
+    """Whether a node listens at the address of its file."""
+    found = re.search(r'listen = \["/ip4/([0-9.]+)/tcp/([0-9]+)"', file.read_text())
+    assert found, file.read_text()
+    with socket.socket() as connection:
+        return connection.connect_ex((found[1], int(found[2]))) == 0
+
+
 def test_ctrl_c_interrupts_join(nodes):
     file, _ = nodes("path:2")
     process = start(file, "")
-    time.sleep(1.0)
+    until("the node listens", lambda: listens(file))
     process.send_signal(signal.SIGINT)
     begun = time.monotonic()
     _, err = process.communicate(timeout=10)
@@ -120,7 +128,7 @@ def test_a_program_ends_although_another_thread_is_in_a_round(nodes):
     program = """
         import threading
         threading.Thread(target=node.round, daemon=True).start()
-        time.sleep(0.5)
+        time.sleep(0.2)
         print("ends", flush=True)
     """
 
@@ -177,8 +185,7 @@ def test_a_forked_child_raises_and_does_not_keep_connections_open(nodes):
             os.kill(child, signal.SIGKILL)
             return
         joined = gradvine.join(file, model(), rows=1)
-        while not killed:
-            time.sleep(0.05)
+        until("the parent is killed", lambda: killed)
         while "0" not in joined.report.lost:
             assert time.monotonic() - killed[0] < 3.0, "the child holds the connection"
             time.sleep(0.02)
@@ -201,10 +208,8 @@ def test_nothing_is_left_running_after_close(nodes):
     before = len(os.listdir("/proc/self/task")) if sys.platform == "linux" else 0
     for _ in range(3):
         everywhere(nodes("path:2"), run)
-    deadline = time.monotonic() + 5.0
-    while sys.platform == "linux" and len(os.listdir("/proc/self/task")) > before + 2:
-        assert time.monotonic() < deadline, "threads of nodes are left"
-        time.sleep(0.05)
+    if sys.platform == "linux":
+        until("threads of nodes end", lambda: len(os.listdir("/proc/self/task")) <= before + 2)
 
 
 def command(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:

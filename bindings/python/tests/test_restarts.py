@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -148,7 +147,6 @@ def test_a_killed_program_goes_on_with_the_same_bits(sites, nodes):
     run = sites("ring:3", RULE)
     run[1].until(60)
     run[1].kill()
-    time.sleep(0.5)
     run[1].start()
     joined = run[1].line()["joined"]
     assert 0 < joined < 61, "it resumes from a checkpoint"
@@ -167,7 +165,6 @@ def test_moments_schedules_and_noise_are_put_back(sites, rule):
     run = sites("path:2", keys, TORCH_SITE)
     run[1].until(25)
     run[1].kill()
-    time.sleep(0.5)
     run[1].start()
     assert 0 < run[1].line()["joined"] < 26
     results = [site.result() for site in run]
