@@ -53,7 +53,6 @@ pub(crate) fn of_run<'a>(
     Ok(hex(&hasher.finalize()))
 }
 
-/// Bytes in hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

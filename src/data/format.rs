@@ -29,7 +29,6 @@ pub(crate) enum Content {
     /// A table that this program cannot read: what is not read, and the feature of the command that
     /// reads it.
     Absent(&'static str, &'static str),
-    /// An array of numbers.
     Array(ArrayFormat),
     /// Arrays of features and labels.
     Archive(ReadArchive),

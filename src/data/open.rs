@@ -58,7 +58,6 @@ impl<'a> Opened<'a> {
         Ok(Opened { name, format, compressed, stream, count })
     }
 
-    /// Opens a file.
     pub(super) fn file(path: &Path, name: &'a str) -> Result<Opened<'a>, DataError> {
         let (file, total) = open(path).map_err(|error| error.within(name))?;
         Opened::new(name, file, total)

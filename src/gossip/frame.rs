@@ -102,7 +102,6 @@ pub fn seal(header: &Header, payload_sum: Option<u32>, buffer: &mut [u8]) {
 pub(crate) struct Sealed<'a> {
     /// The header, not verified yet.
     pub(crate) header: Header,
-    /// The payload.
     pub(crate) payload: &'a [u8],
     /// The CRC-32C of the header bytes that it covers; the sum over the payload continues from it.
     pub(crate) sum: u32,

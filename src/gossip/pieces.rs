@@ -34,7 +34,6 @@ pub(super) struct Incoming {
     length: usize,
     /// How many of its bytes have arrived.
     arrived: usize,
-    /// What becomes of them.
     pub content: Content,
 }
 

@@ -11,7 +11,6 @@ use crate::units::Round;
 /// The action that a step of the program requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Wait for an event.
     Wait,
     /// The step is done; continue.
     Continue,
@@ -43,7 +42,6 @@ impl Program {
         Program { round, ..Program::default() }
     }
 
-    /// The current round.
     pub(crate) fn round(&self) -> Round {
         self.round
     }

@@ -328,13 +328,11 @@ fn diverged(at: &At) -> impl Fn(NonFinite) -> Failure {
 
 /// Carries the frames of one party's exchanges.
 pub(super) struct Exchange<'a> {
-    /// Buffers and counters.
     pub transfer: &'a mut Transfer,
     /// The plan of the exchanges.
     pub plan: &'a dyn Plan,
     /// The participant, which writes and takes payloads.
     pub party: &'a mut dyn Party,
-    /// The model.
     pub local: &'a mut Local,
     /// The effects for the driver.
     pub out: &'a mut Vec<Effect>,

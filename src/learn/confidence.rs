@@ -23,7 +23,6 @@ impl Bin {
         ((confidence * CONFIDENCE_BINS as f64) as usize).min(CONFIDENCE_BINS - 1)
     }
 
-    /// Adds a row.
     pub(super) fn add(&mut self, confidence: f64, is_correct: bool) {
         self.rows += 1;
         self.confidence += confidence;

@@ -26,7 +26,6 @@ impl<E> Queue<E> {
         self.now
     }
 
-    /// Adds an event.
     pub(crate) fn post(&mut self, time: Time, event: E) {
         self.events.push(Reverse(Posted { time, number: self.posted, event }));
         self.posted += 1;

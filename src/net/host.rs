@@ -296,7 +296,6 @@ impl Host {
         self.links.get(&node).map_or("", |link| &link.name)
     }
 
-    /// This node's PeerId.
     pub(crate) fn peer(&self) -> PeerId {
         self.peer
     }

@@ -31,7 +31,6 @@ pub struct Schedule {
 /// The traffic of one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Frames.
     pub(crate) frames: u64,
     /// Bytes of payloads.
     pub(crate) payload: u64,
@@ -85,11 +84,9 @@ pub fn follow(
 enum Event {
     /// One more part of the update is final.
     Part(NodeId, u8),
-    /// The gradient is computed.
     Computed(NodeId),
     /// The link has sent a frame: a slot is free.
     Left(NodeId, NodeId),
-    /// A frame has arrived.
     Arrives(NodeId, NodeId),
 }
 

@@ -128,7 +128,6 @@ impl Whole {
         }
     }
 
-    /// A node's learner.
     pub(crate) fn learner(&self, node: NodeId) -> ShardLearner {
         ShardLearner::new(
             Arc::clone(&self.design),

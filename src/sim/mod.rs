@@ -84,7 +84,6 @@ pub(crate) struct Paused {
 pub(crate) enum Part {
     /// All nodes have done the rounds of the part; the time is that of the last event.
     Paused(Vec<Paused>, Time),
-    /// The run is over.
     Over(Simulated),
 }
 
@@ -134,7 +133,6 @@ struct Network<'a> {
     conditions: &'a Conditions,
     hosts: Vec<Host>,
     lines: Lines<'a, Vec<u8>>,
-    /// Buffers for frames.
     spare: Vec<Vec<u8>>,
     trace: Sha256,
     events: Queue<Event>,

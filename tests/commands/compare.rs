@@ -22,7 +22,6 @@ const SMALL: [&str; 10] = [
     "path:3",
 ];
 
-/// The comparison as JSON.
 fn compared(args: &[&str]) -> Value {
     compared_for("20", args)
 }

@@ -216,7 +216,6 @@ impl Deployment {
         self.file(&format!("{name}-run"))
     }
 
-    /// Starts a node.
     pub(crate) fn start(&self, name: &str) -> Running {
         self.start_as(name, |command| command)
     }

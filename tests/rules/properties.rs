@@ -248,7 +248,6 @@ fn error_feedback_on_an_expanding_compressor_is_refused_and_diverges_where_it_is
     }
 }
 
-/// One planted bug.
 struct Planted {
     bug: Bug,
     frames: u64,

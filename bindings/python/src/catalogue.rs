@@ -30,7 +30,6 @@ fn entry<'py>(
     Ok(made)
 }
 
-/// Every update rule.
 #[pyfunction]
 pub(crate) fn rules(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let rule = |rule: &'static gradvine::gossip::rule::Entry| {
@@ -51,7 +50,6 @@ pub(crate) fn rules(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     RULES.iter().map(rule).collect()
 }
 
-/// Every compressor.
 #[pyfunction]
 pub(crate) fn compressors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let compressor = |one: &'static gradvine::compress::Entry| {

@@ -117,7 +117,6 @@ fn dimension(text: &str) -> Result<usize, String> {
     Ok(between(text, 1, MOST)? as usize)
 }
 
-/// Prints the update rules.
 pub(crate) fn rules(args: &RulesArgs) -> Result<(), Exit> {
     let topology = args.topology.as_deref().unwrap_or("ring:8");
     let compressor = args.compressor.as_deref().unwrap_or("min-max");
@@ -127,7 +126,6 @@ pub(crate) fn rules(args: &RulesArgs) -> Result<(), Exit> {
     Ok(print_either(args.json, || rules.to_json(), || rules.text())?)
 }
 
-/// Prints the compressors.
 pub(crate) fn compressors(args: &CompressorsArgs) -> Result<(), Exit> {
     let compressors = CompressorList::new(args.name.as_deref(), args.parameters)?;
     Ok(print_either(args.json, || compressors.to_json(), || compressors.text())?)

@@ -17,7 +17,6 @@ pub(crate) struct Args {
     shell: clap_complete::Shell,
 }
 
-/// Prints the script.
 pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "gradvine", &mut script);

@@ -44,7 +44,6 @@ struct DescribeArgs {
     json: bool,
 }
 
-/// Runs `gradvine data`.
 pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     let Command::Describe(args) = &args.command;
     let DescribeArgs { target, header, .. } = args;

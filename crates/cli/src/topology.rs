@@ -107,7 +107,6 @@ impl Source {
     }
 }
 
-/// Runs the subcommand.
 pub(crate) fn run(args: Args) -> Result<(), Exit> {
     match args.command {
         Command::List { json } => {

@@ -13,7 +13,6 @@ const OTHER_FILES: u64 = 32;
 /// The least MTU over which every link of the Internet works.
 pub(crate) const LEAST_MTU: u32 = 1280;
 
-/// Looks at the machine.
 pub(crate) fn examine(node: Option<&Examined>, report: &mut Report) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     report.findings.push(Finding::ok("processors", format!("{cores}")));

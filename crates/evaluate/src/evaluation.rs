@@ -88,16 +88,13 @@ impl ScoredModel {
 
 /// How good a model is on some rows.
 pub(crate) enum Evaluation {
-    /// Classes.
     Classes {
         /// What was predicted of which class.
         quality: ClassQuality,
         /// The names of the classes.
         names: Vec<String>,
     },
-    /// Numbers.
     Values {
-        /// Each with its name.
         outputs: Vec<(String, ValueQuality)>,
     },
 }

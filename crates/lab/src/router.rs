@@ -143,7 +143,6 @@ impl Drop for Router {
     }
 }
 
-/// In flight.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct InFlight {
     arrives: Time,

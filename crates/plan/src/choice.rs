@@ -101,7 +101,6 @@ impl Choice {
         )
     }
 
-    /// As text.
     pub(super) fn text(&self) -> String {
         let mut text = "\nthe rule to choose on these links\n\n".to_string();
         let name = |one: &Outlook| {

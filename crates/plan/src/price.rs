@@ -44,7 +44,6 @@ fn build(name: &str) -> Result<Built, ConfigError> {
     compress::build(&pick.table("compressor").map_err(named)?).map_err(named)
 }
 
-/// What a rule costs.
 struct Cost {
     vectors: usize,
     /// Mean over nodes, and the busiest node's; each a mean over rounds.

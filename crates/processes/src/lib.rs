@@ -89,7 +89,6 @@ pub struct Process {
     latest: Option<Metric>,
     /// The metrics so far.
     pub metrics: Vec<Metric>,
-    /// Whether it has ended.
     ended: bool,
     code: Option<i32>,
     /// The signal that ended it, if any.

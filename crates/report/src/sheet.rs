@@ -16,11 +16,8 @@ pub(crate) type Point = (f64, f64);
 /// The position of a word's anchor point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Anchor {
-    /// At its left end.
     Start,
-    /// In its middle.
     Middle,
-    /// At its right end.
     End,
 }
 
@@ -35,9 +32,7 @@ pub(crate) struct Word {
     pub size: f64,
     /// As in CSS.
     pub colour: &'static str,
-    /// Whether it is bold.
     pub bold: bool,
-    /// What it says.
     pub text: String,
 }
 
@@ -121,7 +116,6 @@ pub(crate) const RED: &str = "#b91c1c";
 /// What is inactive.
 pub(crate) const GREY: &str = "#8fa3b8";
 
-/// The drawing.
 pub(crate) struct Sheet {
     size: Point,
     body: String,
@@ -157,7 +151,6 @@ impl Sheet {
         self.raw(format_args!("<line {ends} stroke=\"{colour}\" {more}/>"));
     }
 
-    /// A disc.
     pub(crate) fn disc(&mut self, (x, y): Point, radius: f64, fill: &str) {
         self.raw(format_args!(
             "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"{fill}\"/>"

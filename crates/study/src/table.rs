@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use crate::{Curve, Figure, Interval, Outcome, Row, Spread, chart, rounded};
 
-/// The table's columns.
 const COLUMNS: [Figure; 6] = [
     Figure::TestAccuracy,
     Figure::WorstAccuracy,
@@ -19,7 +18,6 @@ const COLUMNS: [Figure; 6] = [
 ];
 /// More columns if links or gradients take time.
 const TIMED: [Figure; 2] = [Figure::Time, Figure::Computing];
-/// Its files.
 const JSON: &str = "compare.json";
 const CSV: &str = "compare.csv";
 /// The mark after the best value of a column.
@@ -278,7 +276,7 @@ fn mean(row: &Row, figure: Figure) -> Option<Spread> {
     figure.over(&row.outcome.runs, None)
 }
 
-/// A CSV field.
+/// A field of a CSV file, in quotation marks if it needs them.
 fn field(word: &str) -> String {
     if word.contains([',', '"', '\n']) {
         format!("\"{}\"", word.replace('"', "\"\""))

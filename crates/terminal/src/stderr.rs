@@ -72,7 +72,6 @@ struct State {
     waiting: VecDeque<u8>,
     /// Whether the thread is writing a piece.
     busy: bool,
-    /// Pieces written.
     pieces: u64,
     /// Lines that were lost since the last message about them.
     lost: u64,

@@ -13,7 +13,6 @@ const WITHIN: Duration = Duration::from_secs(3);
 /// The longest answer. Descriptions of routers have some kilobytes.
 const LONGEST: usize = 256 << 10;
 
-/// An answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     /// 200 if all is well; 500 if the router refuses.

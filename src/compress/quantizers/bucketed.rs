@@ -93,7 +93,6 @@ pub(super) trait Quantizer: Send + Sync + fmt::Debug {
     /// As [`Compressor::class`], for buckets of `count` numbers.
     fn class(&self, count: usize) -> Class;
 
-    /// The greatest code.
     fn greatest(&self) -> u8;
 
     /// Checks a bucket's header.

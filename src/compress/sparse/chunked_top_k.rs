@@ -100,7 +100,6 @@ struct ChunkedTopK {
 /// The layout of one chunk's bytes.
 #[derive(Clone, Copy)]
 struct Part {
-    /// Entries that are kept.
     kept: usize,
     /// Bytes of values, or of magnitudes and codes.
     values: usize,

@@ -150,7 +150,6 @@ pub(crate) fn limit(len: usize, most: usize) -> usize {
     4 + 4 * most + IndexSet::new(len, most).bytes()
 }
 
-/// Appends the entries.
 pub(crate) fn write(len: usize, entries: &Entries, out: &mut Vec<u8>) -> Result<(), NonFinite> {
     if let Some(wrong) = NonFinite::first_in(&entries.values) {
         return Err(NonFinite { index: entries.indices[wrong.index] as usize, ..wrong });

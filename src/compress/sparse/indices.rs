@@ -43,7 +43,6 @@ impl IndexSet {
         IndexSet { len, count, code: best.1 }
     }
 
-    /// Its bytes.
     pub(crate) fn bytes(&self) -> usize {
         match self.code {
             Code::Bitmap => self.len.div_ceil(8),

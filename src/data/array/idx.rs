@@ -7,7 +7,6 @@ use crate::data::{
     format::{ArrayFormat, Content, Format},
 };
 
-/// The format.
 pub(crate) const FORMAT: Format = Format {
     name: "idx",
     file: "an IDX file",

@@ -18,7 +18,6 @@ const MAX_DIMENSIONS: usize = 32;
 
 const _: () = assert!(MAGIC.len() + 6 + MAX_HEADER <= HEADER_ENDS);
 
-/// The format.
 pub(crate) const FORMAT: Format = Format {
     name: "npy",
     file: "an NPY file",

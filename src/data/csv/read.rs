@@ -42,7 +42,6 @@ impl From<Record<'_>> for Kept {
     }
 }
 
-/// The format.
 pub(crate) const FORMAT: Format = Format {
     name: "csv",
     file: "a CSV file",

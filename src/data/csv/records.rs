@@ -24,7 +24,6 @@ pub(crate) const PIECE: usize = 1 << 18;
 /// The longest record that is read.
 const MAX_RECORD: usize = 1 << 28;
 
-/// A reader of records.
 pub(crate) struct Records<R> {
     source: R,
     buffer: Vec<u8>,
@@ -56,7 +55,6 @@ enum Cut {
     Cut,
 }
 
-/// One record.
 #[derive(Clone, Copy)]
 pub(crate) struct Record<'a> {
     /// The line at which it starts, from 1.
@@ -66,7 +64,6 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The number of cells.
     pub(super) fn len(&self) -> usize {
         self.cells.len()
     }
@@ -162,7 +159,6 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// Skips ends of lines.
     fn skip_breaks(&mut self) {
         while let Some(byte) = self.buffer[self.start..self.end].first() {
             match byte {

@@ -121,7 +121,6 @@ impl Moments {
         (mean, scaled.value() / count / count)
     }
 
-    /// The number of features.
     pub(crate) fn inputs(&self) -> usize {
         self.sums.len()
     }

@@ -18,7 +18,6 @@ impl Twofold {
         (high.is_finite() && high + low == high).then_some(Twofold { high, low })
     }
 
-    /// Its two parts.
     pub(crate) fn parts(self) -> [f64; 2] {
         [self.high, self.low]
     }
@@ -48,7 +47,6 @@ impl Twofold {
         normal(product, error + self.low * factor)
     }
 
-    /// The square.
     pub(crate) fn squared(self) -> Twofold {
         let (square, error) = product(self.high, self.high);
         normal(square, error + 2.0 * self.high * self.low)

@@ -41,7 +41,6 @@ enum Gap {
 /// What [`Code::encode`] has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoded {
-    /// A value.
     Value,
     /// A missing value that becomes what all nodes agree on: 0 is in its place.
     Gap,

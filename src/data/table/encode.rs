@@ -53,14 +53,11 @@ pub(crate) struct Encoder<'a> {
 
 /// Numbers for which there is at least room.
 const ROOM: usize = 1 << 14;
-/// Remarks that are kept.
 const MOST_REMARKS: usize = 20;
 /// More bytes than these are compared with the available memory before they are allocated.
 const LARGE: usize = 64 << 20;
 
-/// How labels are read.
 enum Labels {
-    /// As numbers.
     Numbers,
     /// By the names of the classes.
     Named(Classes),
@@ -108,7 +105,6 @@ impl<'a> Encoder<'a> {
         })
     }
 
-    /// The number of features.
     fn inputs(&self) -> usize {
         match &self.codes {
             Some(codes) => codes.iter().map(Code::width).sum(),
@@ -523,7 +519,6 @@ fn find(classes: &Classes, cell: Cell<'_>) -> Option<u32> {
     }
 }
 
-/// A cell as text.
 fn text_of(cell: Cell<'_>) -> std::borrow::Cow<'_, [u8]> {
     match cell {
         Cell::Empty => b"".into(),

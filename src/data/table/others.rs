@@ -25,7 +25,6 @@ pub(crate) struct Others {
 }
 
 impl Others {
-    /// Counts a cell.
     pub(super) fn add(&mut self, cell: Cell<'_>) {
         self.rows += 1;
         let Some(text) = plain_text(cell) else { return };

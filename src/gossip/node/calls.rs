@@ -27,7 +27,6 @@ use crate::{
 /// The clock of a node that makes no more updates.
 pub(super) const INFINITY: u64 = u64::MAX;
 
-/// One call.
 #[derive(Debug)]
 pub(super) struct Call {
     /// The caller.
@@ -69,7 +68,6 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// No calls yet.
     pub(super) fn new(id: NodeId, plan: &dyn Plan, topology: &Topology) -> Calls {
         let bound = plan.bound();
         let mut clocks = Vec::new();
@@ -190,7 +188,6 @@ impl Calls {
             .map(|(node, _)| node)
     }
 
-    /// Whether no call waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

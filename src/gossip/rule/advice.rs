@@ -6,9 +6,7 @@ use crate::{config::ConfigError, registry::Registry};
 /// What the optimizer does that makes a rule's updates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Steps {
-    /// Its momentum.
     pub(crate) momentum: f64,
-    /// The step size.
     pub(crate) step: f64,
     /// Whether a coordinate's step is relative to its gradients, as of AdamW.
     pub(crate) adaptive: bool,

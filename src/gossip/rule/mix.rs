@@ -25,7 +25,6 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// The row of `node`.
     pub(super) fn of(topology: &Topology, node: NodeId) -> Row {
         let matrix = topology.matrix();
         Row {
@@ -108,7 +107,6 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// The rows of `node`.
     pub(super) fn of(schedule: &Arc<Schedule>, node: NodeId) -> Rows {
         Rows { schedule: Arc::clone(schedule), node, here: None, row: Row::default() }
     }

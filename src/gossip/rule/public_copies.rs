@@ -153,10 +153,8 @@ pub(super) trait Movement: Send {
     /// Moves the model when the frames are there, before it is mixed.
     fn arrived(&mut self, _local: &mut Local) {}
 
-    /// Sees the mixed model.
     fn mixed(&mut self, _x: &[f32]) {}
 
-    /// Lists what it keeps.
     fn state(&mut self, _visitor: &mut dyn Visitor) {}
 
     /// The names of the own copy and of a neighbour's.

@@ -12,7 +12,6 @@ use crate::{
     learn::{Sums, Targets},
 };
 
-/// The kind `least-squares`.
 #[derive(Debug)]
 pub(crate) struct LeastSquares;
 

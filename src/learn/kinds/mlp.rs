@@ -21,7 +21,6 @@ use crate::{
     rng::Stream,
 };
 
-/// The kind `mlp`.
 #[derive(Debug)]
 pub(crate) struct Mlp;
 

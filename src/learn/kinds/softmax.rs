@@ -12,7 +12,6 @@ use crate::{
     learn::{Sums, Targets},
 };
 
-/// The kind `softmax`.
 #[derive(Debug)]
 pub(crate) struct Softmax;
 

@@ -38,14 +38,12 @@ enum Subject {
     Other,
 }
 
-/// An open element.
 struct Open {
     subject: Subject,
     /// The keys under which it has had data.
     given: Vec<String>,
 }
 
-/// A declared key.
 struct Key {
     /// The name of the attribute.
     name: String,

@@ -116,7 +116,6 @@ pub(super) fn load(path: &Path, families: Families) -> Result<Draft, TopologyErr
     Ok(draft)
 }
 
-/// Parses a file's text.
 pub(super) fn read(
     text: &str,
     format: FileFormat,
@@ -139,7 +138,6 @@ pub(super) fn read(
         .map_err(|error| error.within(origin))
 }
 
-/// A topology's text.
 pub(super) fn write(topology: &Topology, format: FileFormat) -> String {
     match format {
         FileFormat::Toml => toml::write(topology),

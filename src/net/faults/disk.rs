@@ -74,7 +74,6 @@ impl SimulatedDisk {
         program::pass(Duration::from_micros(100 + micros));
     }
 
-    /// The machine loses power.
     pub(super) fn lose_power(&self, rng: &mut Sequence) {
         let state = &mut *self.lock();
         // A disk may have more names than it was asked to sync.
@@ -87,7 +86,6 @@ impl SimulatedDisk {
         state.synced_names = state.names.clone();
     }
 
-    /// All files are gone.
     pub(super) fn wipe(&self) {
         let state = &mut *self.lock();
         state.names.clear();

@@ -58,7 +58,6 @@ const RESULTS_LINGER: &str = "run/results.json";
 
 /// The end of a program.
 pub(super) enum Outcome {
-    /// The run is over.
     Over(Box<Ended>),
     Failed(RunError),
     Killed,
@@ -118,7 +117,6 @@ pub(super) fn wait_until(until: Duration, events: bool) {
     }
 }
 
-/// Lets time pass.
 pub(super) fn pass(time: Duration) {
     let now = TASK.with_borrow(|task| Some(task.as_ref()?.world.lock().now));
     if let Some(now) = now {
@@ -262,7 +260,6 @@ impl Results {
     }
 }
 
-/// Writes the results.
 struct Writer<'a> {
     disk: &'a dyn Disk,
     resumed: bool,

@@ -23,7 +23,6 @@ pub(super) enum Policy {
     Continue,
 }
 
-/// A fault.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
     /// Programs are killed, and start again at the end of the fault.
@@ -37,23 +36,37 @@ pub(super) enum Fault {
         damage: bool,
     },
     /// A link carries nothing.
-    Cut { link: usize },
+    Cut {
+        link: usize,
+    },
     /// Nothing passes between some nodes and the others.
-    Partition { group: Vec<usize> },
-    /// A connection is reset.
-    Reset { link: usize },
+    Partition {
+        group: Vec<usize>,
+    },
+    Reset {
+        link: usize,
+    },
     /// All latencies are longer.
     Delay,
     /// A node takes 40 ms for each event.
-    Slow { machine: usize },
-    /// A disk is full.
-    FullDisk { machine: usize },
+    Slow {
+        machine: usize,
+    },
+    FullDisk {
+        machine: usize,
+    },
     /// A disk is 200 times slower.
-    SlowDisk { machine: usize },
+    SlowDisk {
+        machine: usize,
+    },
     /// A node is asked to leave, and starts again at the end of the fault.
-    Leave { machine: usize },
+    Leave {
+        machine: usize,
+    },
     /// Nothing leaves or reaches a machine.
-    Hang { machine: usize },
+    Hang {
+        machine: usize,
+    },
 }
 
 /// A run with faults.
@@ -125,7 +138,6 @@ impl Scenario {
         scenario
     }
 
-    /// The experiment.
     pub(super) fn experiment(&self) -> Experiment {
         let mut settings: Vec<String> = [
             "run.rounds=30",

@@ -258,7 +258,6 @@ impl<'a> Part<'a> {
         unused.map(|neighbour| self.numbers[neighbour.node.index()])
     }
 
-    /// This node's core.
     fn config(&self, setup: Option<Setup>) -> NodeConfig {
         self.design().node(self.id, setup, Readers::Everyone)
     }

@@ -14,9 +14,7 @@ const LONGEST: Duration = Duration::from_secs(86_400);
 /// A neighbour whose connections are refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ban {
-    /// Until then.
     pub until: Instant,
-    /// What it did.
     pub reason: String,
 }
 

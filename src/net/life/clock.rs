@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-/// The time now.
 pub(crate) fn now() -> Instant {
     #[cfg(test)]
     if let Some(now) = virtual_time::now() {
@@ -11,7 +10,6 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// The time since then.
 pub(crate) fn since(then: Instant) -> Duration {
     now().saturating_duration_since(then)
 }

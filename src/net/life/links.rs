@@ -53,7 +53,6 @@ pub(crate) trait Links: Send {
 
 /// The links of a libp2p host.
 pub(crate) struct HostLinks {
-    /// The host.
     pub host: Host,
     /// Events of its tasks and of the worker.
     pub events: Receiver<Event>,

@@ -11,7 +11,6 @@ pub(crate) trait NodeObserver {
     /// A round is over. May return the round after which all nodes stop.
     fn round(&mut self, elapsed: Elapsed, done: RoundDone) -> Option<Round>;
 
-    /// The node begins.
     fn begins(&mut self, lent: &Lent);
 
     /// The node continues after this many rounds; reports of later rounds no longer count.
@@ -20,7 +19,6 @@ pub(crate) trait NodeObserver {
     /// The link to `peer` is up, as number `up` of the node's `links`.
     fn linked(&mut self, peer: NodeId, up: usize, links: usize);
 
-    /// A link broke.
     fn link_lost(&mut self, peer: NodeId, reason: &str);
 
     /// The node has waited for some seconds.

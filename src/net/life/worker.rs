@@ -32,7 +32,6 @@ const RELINK: Duration = Duration::from_secs(60);
 
 /// One node on its thread.
 pub(crate) struct Worker {
-    /// Which node.
     pub id: NodeId,
     /// The topology, for names.
     pub topology: Arc<Topology>,
@@ -40,17 +39,14 @@ pub(crate) struct Worker {
     pub links: Box<dyn Links>,
     /// Sender of the worker's own events: gradients from another thread.
     pub own: Sender<Event>,
-    /// Time limits.
     pub limits: Limits,
 }
 
 /// What a node begins with.
 pub(crate) struct Start {
-    /// Its core.
     pub config: NodeConfig,
     /// The members of the run: the topology is that of their links.
     pub membership: Membership,
-    /// Its learner.
     pub learner: Owned,
     /// Its checkpoints, if it writes any.
     pub checkpoints: Option<Checkpoints>,
@@ -64,7 +60,6 @@ pub(crate) struct Start {
 
 /// Why an attempt of a node has stopped.
 pub(crate) enum Stopped {
-    /// The run ends early.
     Failed(RunError),
     /// The program of a neighbour was started again: this node must go back to a checkpoint. Its
     /// neighbours got no reason. The results are there if it had written them.

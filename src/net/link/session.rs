@@ -54,7 +54,6 @@ pub(crate) fn random() -> u64 {
 pub(crate) enum Meeting {
     /// It continues with the same program.
     Continues,
-    /// It begins.
     Begins,
     /// It starts from the beginning: the neighbour's program was started again before the run
     /// began.
@@ -206,7 +205,6 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// Counts a frame.
     fn count(&self, bytes: usize) {
         self.frames.fetch_add(1, Ordering::Relaxed);
         let unacknowledged = self.bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
@@ -221,7 +219,6 @@ impl Received {
         self.frames()
     }
 
-    /// The number of frames.
     pub(crate) fn frames(&self) -> u64 {
         self.frames.load(Ordering::Relaxed)
     }
@@ -277,7 +274,6 @@ struct Sizes {
 }
 
 impl Inbox {
-    /// Nothing has arrived.
     pub(crate) fn new(spare: mpsc::Receiver<Vec<u8>>) -> Inbox {
         let received = Arc::default();
         Inbox {

@@ -73,7 +73,6 @@ pub(crate) struct Link {
     pub nodes: usize,
     /// The neighbour's number.
     pub node: NodeId,
-    /// Its name.
     pub name: String,
     /// Its PeerId.
     pub peer: PeerId,
@@ -85,9 +84,7 @@ pub(crate) struct Link {
     pub assembly: Option<Arc<Topology>>,
     /// The run that this node is about to start.
     pub card: Arc<RunCard>,
-    /// The longest frame.
     pub frame_limit: usize,
-    /// Time limits.
     pub deadlines: Deadlines,
     /// Opens streams.
     pub streams: libp2p_stream::Control,

@@ -23,7 +23,6 @@ use crate::{
 /// The longest canonical text of a section.
 pub(crate) const TEXT_LIMIT: usize = 1 << 20;
 
-/// The longest control message.
 pub(crate) const MESSAGE_LIMIT: usize = TEXT_LIMIT + 4096;
 
 /// A message of the control stream.
@@ -269,7 +268,6 @@ pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
     Ok(message)
 }
 
-/// Sends one message.
 pub(crate) async fn write(
     stream: &mut (impl AsyncWrite + Unpin),
     message: &Message,
@@ -278,7 +276,6 @@ pub(crate) async fn write(
     stream.flush().await
 }
 
-/// Receives one message.
 pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Message, WireError> {
     let mut length = [0; 4];
     stream.read_exact(&mut length).await?;

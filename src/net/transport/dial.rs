@@ -63,7 +63,6 @@ pub(crate) enum Reached {
 pub(crate) enum Reachable {
     /// It has no address.
     No,
-    /// Through a relay.
     Relayed,
     /// At an address of its own.
     Directly,

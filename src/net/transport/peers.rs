@@ -18,20 +18,15 @@ const CROSSED: Duration = Duration::from_secs(10);
 /// The events that the swarm sends to a link.
 #[derive(Debug)]
 pub(crate) enum Connection {
-    /// A connection is open.
     Established {
-        /// Its id.
         id: ConnectionId,
         /// Whether this end dialled it.
         dialled: bool,
         /// The address of the other end.
         address: String,
     },
-    /// A connection has closed.
     Closed {
-        /// Its id.
         id: ConnectionId,
-        /// The cause.
         cause: String,
     },
 }

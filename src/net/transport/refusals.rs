@@ -9,7 +9,6 @@ use super::dial::root;
 /// Reports refused connections, at most one in [`QUIET`]: anybody can cause them.
 #[derive(Debug)]
 pub(crate) struct Refusals {
-    /// Why peers are refused.
     reason: &'static str,
     last: Option<Instant>,
     unreported: u64,
@@ -19,7 +18,6 @@ pub(crate) struct Refusals {
 const QUIET: Duration = Duration::from_secs(5);
 
 impl Refusals {
-    /// None yet.
     pub(crate) fn new(reason: &'static str) -> Refusals {
         Refusals { reason, last: None, unreported: 0 }
     }

@@ -223,9 +223,7 @@ pub(crate) struct SwarmTask {
     pub ciphers: Ciphers,
     /// The addresses of the topology.
     pub dialled: Dialled,
-    /// Connections that were refused.
     pub refusals: Refusals,
-    /// Places at relays.
     pub reservations: Reservations,
     /// Whether relayed connections may carry frames.
     pub relayed: bool,

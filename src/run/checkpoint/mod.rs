@@ -63,7 +63,6 @@ struct Adopted {
 pub struct Checkpoints {
     disk: Arc<dyn Disk>,
     folder: PathBuf,
-    /// Whose they are.
     owner: Owner,
     /// How often one is written.
     pub(crate) every: Every,

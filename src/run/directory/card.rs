@@ -17,7 +17,6 @@ use crate::{
     run::{Figures, OutputFigures, Participation, Summary},
 };
 
-/// The file's name.
 pub(super) const MODEL_CARD: &str = "MODEL.md";
 
 /// How many inputs, classes and nodes the tables list; the files beside it have the rest.
@@ -40,7 +39,6 @@ struct Card<'a> {
     /// The model without its parameters.
     saved: &'a SavedModel,
     summary: &'a Summary,
-    /// The experiment.
     settings: &'a toml::Table,
 }
 

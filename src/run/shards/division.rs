@@ -65,7 +65,6 @@ impl TestRows {
         }
     }
 
-    /// All, each once.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Shared>> {
         let (same, own) = match self {
             TestRows::None => (None, &[][..]),

@@ -28,7 +28,6 @@ const SPARSE: f64 = 2.0;
 /// A column of a node whose values are far from those of the others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Far {
-    /// The node.
     pub(crate) node: NodeId,
     /// The feature, or the number of features plus that of the predicted number.
     pub(crate) column: usize,

@@ -56,7 +56,6 @@ impl Sums {
         Err(ConfigError::new("data.standardize", true, problem))
     }
 
-    /// Whether there are any.
     pub(crate) fn are_some(&self) -> bool {
         self.moments || self.targets > 0
     }

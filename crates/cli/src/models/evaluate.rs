@@ -33,7 +33,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The rows to score.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum Rows {
     /// Those that the run held out of training

@@ -57,7 +57,6 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
-/// Predicts, and shows it.
 pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     let whole = args.select.whole(args.quiet, |_| ())?;
     if !args.no_data {

@@ -62,7 +62,6 @@ pub(crate) struct RunArgs {
 }
 
 impl Selection {
-    /// As the library's selection.
     pub(crate) fn selection(&self) -> experiment::Selection {
         let Selection { experiment, sets, topology, rounds, seed, init, .. } = self.clone();
         experiment::Selection { experiment, sets, topology, rounds, seed, init }

@@ -46,7 +46,6 @@ const NARROW: Frame = Frame {
 /// Bars of bytes: one row per name, one bar per series.
 #[derive(Clone, Debug)]
 pub(super) struct Bars {
-    /// The title, in bold.
     pub title: String,
     /// The line below the title, smaller.
     pub subtitle: String,

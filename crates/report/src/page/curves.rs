@@ -19,7 +19,6 @@ const CEILING: f64 = 3.0;
 /// An axis of bytes or seconds is logarithmic if the runs' ends differ by more than this factor.
 const WIDE: f64 = 4.0;
 
-/// The horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum X {
     Rounds,
@@ -27,7 +26,6 @@ pub(super) enum X {
     Time,
 }
 
-/// The vertical axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Y {
     Accuracy,
@@ -273,7 +271,6 @@ pub(super) fn thinned(dots: &[Dot], most: usize) -> Vec<Dot> {
     kept
 }
 
-/// Describes the picture.
 fn describe(curves: &[(&Run, Vec<Dot>)], x: X, y: Y) -> String {
     let line = |(run, dots): &(&Run, Vec<Dot>)| {
         let (first, last) = (dots.first()?, dots.last()?);

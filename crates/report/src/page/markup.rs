@@ -71,9 +71,7 @@ pub(super) enum Cell {
     Figure(String),
     /// The best figure of its column.
     Best(String),
-    /// The row's name.
     Name(String),
-    /// No value.
     Nothing,
 }
 
@@ -147,7 +145,6 @@ pub(super) fn details(title: &str, body: &str) -> String {
     format!("<details><summary>{}</summary>\n{body}</details>\n", text(title))
 }
 
-/// A paragraph.
 pub(super) fn paragraph(words: &str) -> String {
     format!("<p>{}</p>\n", text(words))
 }

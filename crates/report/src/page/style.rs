@@ -89,7 +89,6 @@ figure,tr{break-inside:avoid}h2,h3{break-after:avoid}table{font-size:7pt}th,td{p
                      .3rem}a{color:inherit;text-decoration:none}details:not([open]){display:none}}
 ";
 
-/// The style sheet.
 pub(super) fn sheet() -> String {
     let mut css = String::from(PLAIN) + "@media screen and (prefers-color-scheme:dark){\n";
     for (light, dark) in COLOURS {

@@ -45,7 +45,6 @@ pub struct Figures {
     pub schedule: Option<Rounds>,
 }
 
-/// Minimum, mean and maximum.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Span {
     pub min: f64,

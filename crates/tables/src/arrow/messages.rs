@@ -50,7 +50,6 @@ pub(super) struct Message {
     pub(super) body: Buffer,
 }
 
-/// What a message has.
 pub(super) enum Content<'a> {
     Dictionary(DictionaryBatch<'a>),
     Rows(RecordBatch<'a>),
@@ -119,7 +118,6 @@ impl Messages {
     }
 }
 
-/// A stream of messages.
 struct Stream {
     bytes: Buffer,
     /// The position of the next message.

@@ -30,7 +30,6 @@ use self::{
 };
 use crate::typed::{BATCH, place_of, refuse_column, too_much_text};
 
-/// The format.
 pub(crate) const FORMAT: Format = Format::table(
     "arrow",
     "an Arrow file",

@@ -31,7 +31,6 @@ use crate::typed::{
     BATCH, Cells, NANOS, SECONDS_A_DAY, Slot, place_of, refuse_column, too_much_text,
 };
 
-/// The format.
 pub(crate) const FORMAT: Format =
     Format::table("parquet", "a Parquet file", &[".parquet"], &[b"PAR1"], read);
 

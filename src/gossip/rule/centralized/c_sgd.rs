@@ -87,7 +87,6 @@ params! {
 }
 
 impl Params {
-    /// Chooses the collective.
     pub(crate) fn choose(
         &mut self,
         rule: &str,

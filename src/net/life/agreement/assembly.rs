@@ -113,7 +113,6 @@ pub(crate) struct Assembly {
 /// What a node does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Wait, for these nodes.
     Wait(Vec<NodeId>),
     /// Record this membership, then [`Assembly::adopt`] it.
     Adopt(Membership),
@@ -202,7 +201,6 @@ impl Assembly {
         self.proposal = news.proposal.filter(is_newer).or(known);
     }
 
-    /// What this node knows.
     pub(crate) fn news(&self) -> News {
         let views = self.views.iter().map(|(node, view)| (*node, view.clone())).collect();
         News { views, proposal: self.proposal.clone() }

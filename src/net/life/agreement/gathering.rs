@@ -145,7 +145,6 @@ impl Gathering {
         Ok(())
     }
 
-    /// Checks a child's report.
     fn check_ready(&self, child: NodeId, saved: &Saved) -> Result<(), String> {
         let mut nodes: Vec<NodeId> = saved.nodes.iter().map(|(node, _)| *node).collect();
         nodes.sort_unstable();

@@ -84,7 +84,6 @@ pub(crate) struct Saver {
     writer: Writer,
 }
 
-/// Writes checkpoints.
 enum Writer {
     /// On a thread of its own.
     Beside {

@@ -42,7 +42,6 @@ impl SharedLearner {
     }
 }
 
-/// A gradient to compute.
 pub(crate) struct Job {
     pub round: Round,
     pub x: Vec<f32>,

@@ -135,7 +135,6 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Begins now.
     pub(crate) fn new() -> Meter {
         let (since, told) = (clock::now(), clock::now());
         let named = BTreeSet::new();

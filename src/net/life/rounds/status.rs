@@ -178,7 +178,6 @@ impl Status {
         }
     }
 
-    /// The link is up.
     pub(crate) fn up(&self, node: NodeId) {
         self.reached().insert(node, Reached::Linked);
         self.lock().insert(node, State::Up);
@@ -199,7 +198,6 @@ impl Status {
         self.reached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The link broke.
     pub(crate) fn down(&self, node: NodeId, text: String) {
         self.lock().insert(node, State::Down { text, explained: true });
     }

@@ -9,7 +9,6 @@ use gradvine_terminal::{Exit, Interrupt, note, print, print_json};
 use super::args::{Args, ROUNDS};
 use crate::runs::{run_args::RunArgs, train::follow};
 
-/// Predicts, simulates and measures.
 pub(super) fn run(mut args: Args) -> Result<(), Exit> {
     lab::check().map_err(EndError::from)?;
     let setup = Setup::parse(args.congestion.as_deref(), &args.sysctl)?;

@@ -8,7 +8,6 @@ const BLANK: u32 = 0x2800;
 /// The bit of each dot of a character in the pattern, row by row.
 const BITS: [[u32; ACROSS]; DOWN] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
 
-/// The canvas.
 pub(super) struct Canvas {
     columns: usize,
     dots: Vec<u32>,

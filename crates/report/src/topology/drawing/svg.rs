@@ -380,7 +380,6 @@ fn place(words: &[Word], ways: &[Way], sheet: &mut Sheet) {
     }
 }
 
-/// Describes a link.
 fn describe(link: &LinkInfo, weight: &str) -> String {
     let mut text = format!("{weight}{}", figure(link.weight));
     if let Some(latency) = link.latency_ms {

@@ -48,7 +48,6 @@ enum Patience {
     Over,
 }
 
-/// An event.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Decide(usize, Patience),
@@ -114,7 +113,6 @@ impl World {
         peers.map(|peer| peer.index()).collect()
     }
 
-    /// What may happen next.
     fn acts(&self) -> Vec<Act> {
         let mut acts = Vec::new();
         for node in 0..self.programs.len() {

@@ -14,7 +14,6 @@ struct Network {
     nodes: Vec<Assembly>,
     /// What each node has on its disk.
     disks: Vec<Membership>,
-    /// Nodes that run.
     alive: Vec<bool>,
     /// Links that are up, the lower number first.
     links: BTreeSet<(usize, usize)>,
