@@ -38,7 +38,7 @@ pub use links::{AddressFigures, LinkFigures, NeighbourFigures};
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Level {
-    /// As it should be.
+    /// A fact that needs no remedy.
     Ok,
     /// A run is possible, but slower or less safe than it could be.
     Warning,
@@ -49,13 +49,13 @@ pub enum Level {
 /// One fact about the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How grave it is.
+    /// Only an error makes a run impossible.
     pub level: Level,
     /// What it is about: `key`, `data`, `disk`, `link to tokyo` and so on.
     pub about: String,
-    /// The fact.
+    /// One sentence, without the remedy.
     pub text: String,
-    /// What to do.
+    /// What the user should do; a warning or an error always has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
@@ -88,11 +88,11 @@ impl Finding {
 pub struct Forecast {
     /// Seconds of a round's gradients on this machine.
     pub gradients_s: f64,
-    /// Seconds of a round.
+    /// Seconds of a round, gradients included, as the simulator predicts it.
     pub round_s: f64,
-    /// Seconds of the run.
+    /// Predicted seconds of all rounds of the run.
     pub run_s: f64,
-    /// Rounds of the run.
+    /// As many as the experiment has, `run.rounds`.
     pub rounds: u64,
     /// Links whose figures are measured, and all links of the topology.
     pub measured: (usize, usize),
@@ -100,14 +100,14 @@ pub struct Forecast {
     pub bottleneck: Option<String>,
 }
 
-/// Everything that was found.
+/// What the doctor has found about a node, its links and its machine.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// The node's name, if its files say so.
     pub node: Option<String>,
     /// All findings, in the order in which they were made.
     pub findings: Vec<Finding>,
-    /// Its neighbours.
+    /// Each neighbour that was tried, with what was measured on its link.
     pub neighbours: Vec<NeighbourFigures>,
     /// What a round will take, if all neighbours were reached.
     pub forecast: Option<Forecast>,

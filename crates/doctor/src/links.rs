@@ -21,11 +21,11 @@ const CLOCK: f64 = 2.0;
 /// One address of a neighbour.
 #[derive(Clone, Debug, Serialize)]
 pub struct AddressFigures {
-    /// The address.
+    /// As the topology has it, a multiaddress.
     pub address: String,
     /// Milliseconds until a connection was secured.
     pub connected_ms: Option<f64>,
-    /// Why there is none.
+    /// Why no connection was made to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -39,13 +39,13 @@ pub struct LinkFigures {
     pub address: String,
     /// Whether it leads through a relay.
     pub relayed: bool,
-    /// How it is encrypted.
+    /// The protocol that encrypts it, with its cipher if that is known.
     pub cipher: String,
-    /// The median round trip.
+    /// The median over the measured round trips, in milliseconds.
     pub round_trip_ms: f64,
     /// To the neighbour, in 10^6 bits a second.
     pub sent_mbps: f64,
-    /// From it.
+    /// From the neighbour, in 10^6 bits a second.
     pub received_mbps: f64,
     /// Its clock minus this one's, in seconds.
     pub clock_s: f64,
@@ -57,10 +57,10 @@ pub struct LinkFigures {
 /// A neighbour and the link to it.
 #[derive(Clone, Debug, Serialize)]
 pub struct NeighbourFigures {
-    /// Its number.
+    /// Its number in the topology.
     #[serde(skip)]
     pub node: NodeId,
-    /// Its name.
+    /// Its name in the topology.
     pub name: String,
     /// Its addresses in the topology.
     pub addresses: Vec<AddressFigures>,

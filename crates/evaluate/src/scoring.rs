@@ -70,7 +70,7 @@ pub fn read_rows(
     Ok((data, warnings))
 }
 
-/// The rows to score.
+/// Which of the rows of the data the user asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wanted {
     /// Those that the run held out of training, if it has read this data; else all.
@@ -78,7 +78,7 @@ pub enum Wanted {
     Usual,
     /// Only rows that the run held out of training.
     HeldOut,
-    /// All.
+    /// Every row of the data, trained on or not.
     All,
 }
 
@@ -87,11 +87,11 @@ pub enum Wanted {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Scored {
-    /// Held out of training.
+    /// The run has held out all of these rows of training.
     HeldOut,
-    /// Trained on all.
+    /// The run has trained on each of these rows.
     TrainedOn,
-    /// Trained on some.
+    /// The run has trained on some of these rows, so the figures are too good.
     PartlyTrainedOn,
     /// Not among the rows that the record of the run lists. In a deployment each node's record
     /// lists its own rows.
@@ -100,15 +100,15 @@ pub enum Scored {
     Unknown,
 }
 
-/// The rows to score.
+/// Rows to score, with what the run that made the model has done with them.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Scoring {
-    /// The rows.
+    /// Only the rows that are scored.
     pub data: Dataset,
     /// What the run has done with them.
     pub scored: Scored,
-    /// The same in words.
+    /// `scored` in words, to stand behind the number of rows.
     pub words: String,
     /// What a reader of the figures has to know.
     pub warning: Option<String>,

@@ -14,7 +14,7 @@ use crate::{Flow, RouterCounts};
 /// Above this load the machine counts as busy, and nodes wait for cores.
 const BUSY: f64 = 0.75;
 
-/// All results.
+/// All results of a laboratory run, predicted, simulated and measured.
 #[derive(Debug, Serialize)]
 pub struct Figures {
     topology: String,
@@ -29,7 +29,7 @@ pub struct Figures {
     cores: usize,
     /// Gradients of a round, on one core, as measured before the run.
     gradients_s: f64,
-    /// Seconds per round.
+    /// Seconds per round, if the rule's plan is fixed.
     predicted_s: Option<f64>,
     simulated: Option<Pace>,
     measured: Option<Pace>,
@@ -40,7 +40,7 @@ pub struct Figures {
     router: RouterLoad,
     links: Vec<Link>,
     digest: String,
-    /// Unknown for asynchronous rules.
+    /// `None` if no digest was expected, as with asynchronous rules.
     pub same_digest_as_simulated: Option<bool>,
 }
 
@@ -48,7 +48,7 @@ pub struct Figures {
 pub struct Expected {
     /// Seconds per round, if the rule's plan is fixed.
     pub predicted_s: Option<f64>,
-    /// From the simulation.
+    /// The pace of the simulated nodes; `None` with too few rounds.
     pub pace: Option<Pace>,
     /// The simulation's digest, if the run must have the same.
     pub digest: Option<String>,
@@ -56,9 +56,9 @@ pub struct Expected {
 
 /// The results of the real nodes.
 pub struct Measurement {
-    /// As measured.
+    /// The pace of the real nodes; `None` with too few rounds.
     pub pace: Option<Pace>,
-    /// Their CPU load.
+    /// `None` if no round was measured.
     pub load: Option<Load>,
     /// The transport of their frames.
     pub stack: Stack,
@@ -68,14 +68,14 @@ pub struct Measurement {
     pub summary: Summary,
 }
 
-/// The transport of frames.
+/// What carried the nodes' frames.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stack {
-    /// TCP or QUIC.
+    /// `run.transport` of the experiment.
     pub transport: Transport,
-    /// TCP's congestion controller.
+    /// TCP's congestion controller, by its name in the kernel; `None` if that is not known.
     pub congestion: Option<String>,
-    /// Its origin.
+    /// Who has set the congestion controller.
     pub chosen: Chosen,
     /// TCP segments retransmitted, by all nodes.
     pub retransmitted: u64,
@@ -85,11 +85,11 @@ pub struct Stack {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Chosen {
-    /// The nodes: `run.congestion`.
+    /// The experiment has set `run.congestion`.
     Node,
-    /// The route: `--congestion`.
+    /// The user has set `--congestion` for the routes.
     Route,
-    /// The system's default.
+    /// Nobody has set one: it is the system's default.
     System,
 }
 
@@ -111,9 +111,9 @@ pub struct Pace {
 /// A node's clocks at the end of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundEnd {
-    /// Rounds done.
+    /// Rounds done, this one included.
     pub round: u64,
-    /// Seconds since its start.
+    /// Seconds since the node's start.
     pub time_s: f64,
     /// The part of them spent on gradients.
     pub computing_s: f64,
@@ -124,7 +124,7 @@ pub struct RoundEnd {
 pub struct Load {
     /// Mean number of busy cores.
     pub cores: f64,
-    /// CPU seconds per round.
+    /// CPU seconds per round, of all nodes together.
     pub round_s: f64,
     /// Mean number of busy cores, with all other programs.
     pub machine_cores: f64,
@@ -147,7 +147,7 @@ struct Link {
     from: String,
     to: String,
     latency_ms: f64,
-    /// `None` for no limit.
+    /// In 10^6 bits a second; `None` for no limit.
     bandwidth_mbps: Option<f64>,
     #[serde(flatten)]
     flow: Flow,

@@ -45,16 +45,16 @@ pub use site::{MTU, Setup, Site, address, check, check_congestion, clear_leftove
 /// Why a laboratory cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// The machine lacks something.
+    /// The machine lacks what a laboratory needs; the text says what and how to get it.
     #[error("{0}")]
     Missing(String),
     /// A call of `ip` failed.
     #[error("ip {0}: {1}")]
     Ip(String, String),
-    /// The system refused.
+    /// A system call on a namespace or a device has failed.
     #[error("the system refused a namespace or device: {0}")]
     System(#[from] std::io::Error),
-    /// The run ended early.
+    /// The run in the laboratory did not end well.
     #[error(transparent)]
     Run(#[from] EndError),
 }

@@ -33,9 +33,9 @@ pub struct Line {
 pub enum Delivery {
     /// It arrives at the receiver at this time.
     Arrives(Time),
-    /// The queue was full.
+    /// Dropped, because the queue of the line was full.
     Full,
-    /// The link loses it.
+    /// Dropped by the dice of a lossy link.
     Lost,
 }
 

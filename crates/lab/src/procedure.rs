@@ -22,9 +22,9 @@ use crate::{
 /// The port of all nodes: each has a namespace of its own.
 const PORT: u16 = 4001;
 
-/// A laboratory run.
+/// A run of real nodes in namespaces, joined by a router that shapes the links.
 pub struct Laboratory {
-    /// The namespaces' settings.
+    /// What all namespaces have in common.
     pub setup: Setup,
     /// The links and their cuts.
     pub wiring: Wiring,

@@ -46,7 +46,7 @@ pub struct Wiring {
     pub conditions: Conditions,
     /// The links of the topology, the lower node first.
     pub links: Vec<(NodeId, NodeId)>,
-    /// Cuts of links.
+    /// When which of the links carry nothing.
     pub cuts: Vec<Cut>,
     /// Whether packets may overtake each other if there is jitter.
     pub reorders: bool,
@@ -55,7 +55,7 @@ pub struct Wiring {
 /// Counts of one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Flow {
-    /// Packets delivered.
+    /// Packets delivered, those that were late included.
     pub packets: u64,
     /// Their bytes, IP headers included.
     pub bytes: u64,
@@ -68,7 +68,7 @@ pub struct Flow {
     /// The sum of the seconds by which packets were delivered late.
     #[serde(skip)]
     pub late_sum_s: f64,
-    /// The greatest of them.
+    /// The greatest of these delays, in seconds.
     pub late_max_s: f64,
 }
 

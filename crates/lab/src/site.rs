@@ -68,7 +68,7 @@ impl Setup {
 /// One node's site. Dropping it removes the namespace.
 pub struct Site {
     name: String,
-    /// The node's address.
+    /// The node's only address in the laboratory's network.
     pub address: Ipv4Addr,
     namespace: File,
     tun: Option<Tun>,

@@ -42,9 +42,9 @@ pub struct Request {
     /// Compressors, as [`picks`] reads them; `None`: identity and min-max of 8, 4 and 2 bits, if
     /// the rule compresses.
     pub compressors: Option<String>,
-    /// Gradients a round.
+    /// Numbers of gradients a round, each tried with every candidate.
     pub local_steps: Vec<u32>,
-    /// No candidates.
+    /// Whether to look at the experiment only and at no candidate.
     pub alone: bool,
     /// Whether to measure the constants of the data: it computes gradients on all rows.
     pub measures_data: bool,
@@ -53,17 +53,17 @@ pub struct Request {
 /// A candidate that cannot work, and why.
 pub type Refused = (String, String);
 
-/// Predictions for one experiment.
+/// What an experiment costs, and what candidates in its place would cost.
 pub struct Plan<'a> {
-    /// The experiment.
+    /// The experiment as it was resolved.
     pub whole: &'a Whole,
-    /// Its own outlook.
+    /// What the experiment itself costs.
     pub own: Outlook,
     /// The same gradients in one place: by a parameter server and by a ring.
     pub central: Vec<(&'static str, Outlook)>,
     /// All candidates that can work, best first.
     pub candidates: Vec<Outlook>,
-    /// Those that cannot.
+    /// The candidates that cannot work, with the reason.
     pub refused: Vec<Refused>,
     /// What the bounds of the theory need.
     pub constants: Option<Constants>,

@@ -23,13 +23,13 @@ const LONGEST: usize = 1 << 20;
 
 /// For what the catalogue is priced.
 pub struct Prices {
-    /// d.
+    /// d, the length of the model.
     pub parameters: usize,
-    /// Who meets whom.
+    /// The links over which rules are priced.
     pub topology: Arc<Topology>,
-    /// For rules that compress.
+    /// The compressor of rules that compress.
     pub compressor: Built,
-    /// For the others.
+    /// The compressor of rules that do not compress.
     pub identity: Built,
 }
 
@@ -115,7 +115,7 @@ impl Prices {
         lines
     }
 
-    /// The same for programs.
+    /// What [`Prices::rule`] says, as an object of numbers.
     pub fn rule_json(&self, entry: &Entry) -> Value {
         match self.cost(entry) {
             Err(error) => json!({ "refused": error.to_string() }),
@@ -244,7 +244,7 @@ pub fn compressor(entry: &compress::Entry, parameters: usize) -> Vec<(&'static s
     ]
 }
 
-/// The same for programs.
+/// What [`compressor`] says, as an object of numbers.
 pub fn compressor_json(entry: &compress::Entry, parameters: usize) -> Value {
     let built = match default_of(entry) {
         Ok(built) => built,

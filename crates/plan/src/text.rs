@@ -34,7 +34,7 @@ impl Plan<'_> {
         text
     }
 
-    /// The plan as JSON.
+    /// The plan as one JSON object, with times in seconds and sizes in bytes.
     pub fn json(&self) -> Value {
         as_json(self)
     }
@@ -106,7 +106,7 @@ fn about(whole: &Whole, own: &Outlook) -> String {
     text
 }
 
-/// A link in words.
+/// A link with its latency, its time on the line, and its frames a round if these are several.
 fn narrow(whole: &Whole, link: &LinkLoad) -> String {
     let name = |node| whole.design.topology.node(node).name.clone();
     let frames = if link.frames > 1.001 {

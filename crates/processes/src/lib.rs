@@ -59,7 +59,7 @@ pub struct Control<'a> {
     pub stop: &'a dyn Fn() -> bool,
     /// Receives the progress after each round.
     pub show: &'a mut dyn FnMut(&Progress),
-    /// Receives warnings.
+    /// Called with the text of each warning.
     pub warn: Warn,
 }
 
@@ -77,7 +77,7 @@ const POLL: Duration = Duration::from_millis(100);
 pub struct Process {
     /// The name of the node.
     pub name: String,
-    /// Its number.
+    /// Its number in the topology.
     pub node: NodeId,
     /// How often it was started again.
     restarts: u32,
@@ -87,7 +87,7 @@ pub struct Process {
     read: u64,
     file: Option<u64>,
     latest: Option<Metric>,
-    /// The metrics so far.
+    /// The metrics that were read from its file so far, in order.
     pub metrics: Vec<Metric>,
     ended: bool,
     code: Option<i32>,
@@ -164,7 +164,7 @@ pub fn check_goes_on(folder: &Path) -> Result<(), ConfigError> {
     Err(ConfigError::new("folder", folder.display(), problem))
 }
 
-/// Starts a node again.
+/// Starts a node that was killed once more, in the same folder.
 pub type Restart<'a> = dyn FnMut(&mut Process) -> Result<(), EndError> + 'a;
 
 /// Watches the nodes until all have ended; if the user interrupts, or one has failed, asks the

@@ -21,13 +21,13 @@ pub(super) const REQUIRED: &str = "required";
 /// One key of a section. Its texts are Markdown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// As it is written.
+    /// The key, as a file has it.
     pub name: String,
     /// What is accepted: the type and the bounds.
     pub accepts: String,
     /// Its default; `required` where a file must have it, empty where there is none.
     pub default: String,
-    /// What it means.
+    /// What it means, as the comment of its field says.
     pub meaning: String,
 }
 
@@ -38,7 +38,7 @@ pub struct Section {
     pub name: String,
     /// As a file has it, such as `[run]` or `[[node]]`.
     pub heading: String,
-    /// What it is about.
+    /// The comment of its type.
     pub about: String,
     /// Its keys, in the order of the type.
     pub keys: Vec<Key>,
@@ -47,11 +47,11 @@ pub struct Section {
 /// Names that a file may use, or words on a section whose keys stand elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct List {
-    /// Its heading.
+    /// Its heading in the documentation.
     pub name: String,
-    /// What it is about.
+    /// The words between the heading and the entries.
     pub about: String,
-    /// Names and meanings.
+    /// Each name with its meaning.
     pub entries: Vec<(String, String)>,
 }
 

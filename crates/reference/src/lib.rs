@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 
 pub use keys::{Key, List, Section};
 
-/// A kind of file.
+/// A kind of file that a user writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum File {
     /// An experiment: what is run.

@@ -18,7 +18,7 @@ const SOURCES: [&str; 12] = [
 
 /// A struct or an enum.
 pub(super) struct Type {
-    /// Its comment.
+    /// The text of its documentation.
     pub about: String,
     /// Its attributes, one behind the other.
     attributes: String,
@@ -28,7 +28,7 @@ pub(super) struct Type {
 
 /// A field or a variant.
 pub(super) struct Field {
-    /// As Rust has it.
+    /// As Rust has it, before serde renames it.
     pub name: String,
     /// The type of a field, without `Option` and the like; empty for a variant.
     pub kind: String,
@@ -141,7 +141,7 @@ fn parts(comment: &str) -> [String; 3] {
     }
 }
 
-/// `ByLabel` as `by-label`.
+/// `ByLabel` as `by-label`, if `between` is a hyphen.
 fn separated(name: &str, between: &str) -> String {
     let mut text = String::new();
     for (at, c) in name.char_indices() {

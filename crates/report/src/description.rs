@@ -21,7 +21,7 @@ pub fn description_table(described: &Survey) -> String {
     format!("{}\n{}{remarks}", columns(described), target(described))
 }
 
-/// One line a column.
+/// A table with a line for each column of the data.
 fn columns(described: &Survey) -> String {
     let heading = ["column", "kind", "missing", "least", "mean", "greatest", "values", "remark"];
     let mut rows = vec![heading.map(String::from)];

@@ -13,13 +13,13 @@ use super::command_line::{path, quoted};
 
 /// A run after which commands are suggested.
 pub struct NextSteps<'a> {
-    /// The run.
+    /// The run as it was resolved.
     pub whole: &'a Whole,
-    /// Its results.
+    /// What the run has written as `summary.json`.
     pub summary: &'a Summary,
-    /// Its directory.
+    /// The run directory.
     pub folder: &'a Path,
-    /// Whether it was simulated.
+    /// Whether the simulator ran it, not real nodes.
     pub simulated: bool,
     /// Whether its experiment came from a file.
     pub from_file: bool,

@@ -24,19 +24,19 @@ pub(crate) enum Anchor {
 /// A word: its position, size and colour.
 #[derive(Clone, Debug)]
 pub(crate) struct Word {
-    /// The anchor point.
+    /// Where on the sheet `anchor` of the word lies.
     pub at: Point,
     /// Where in the word the anchor point is.
     pub anchor: Anchor,
-    /// Pixels.
+    /// Height of the letters, in pixels.
     pub size: f64,
-    /// As in CSS.
+    /// A colour as CSS has it.
     pub colour: &'static str,
     pub bold: bool,
     pub text: String,
 }
 
-/// A rectangle.
+/// A rectangle, in pixels from the top left corner.
 #[allow(missing_docs, reason = "the four edges")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
@@ -139,7 +139,7 @@ impl Sheet {
         }
     }
 
-    /// Adds an element.
+    /// Adds an element of SVG as it is.
     pub(crate) fn raw(&mut self, element: impl Display) {
         let _ = writeln!(self.body, "{element}");
     }
@@ -189,7 +189,7 @@ impl Sheet {
         inside && !self.taken.iter().any(|other| other.meets(extent))
     }
 
-    /// The SVG file.
+    /// The complete `<svg>` element.
     pub(crate) fn finish(self) -> String {
         let (width, height) = self.size;
         format!(

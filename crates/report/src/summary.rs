@@ -59,7 +59,7 @@ pub fn table(summary: &Summary, tree: u64) -> String {
     text
 }
 
-/// What was run.
+/// The first line: rule, compressor, topology, and the sizes of the run.
 fn heading(summary: &Summary) -> String {
     format!(
         "\n{} with {} on {}{}: {} nodes, {} parameters, {} rounds{} (rho {:.4}, gap {:.4})\n\n",

@@ -119,7 +119,7 @@ impl Campaign {
         Ok(checks)
     }
 
-    /// Runs a study's rows.
+    /// Runs the rows of a study, each with its tuning, and returns what they did.
     fn outcomes(
         &self,
         study: &Study,

@@ -17,14 +17,14 @@ use crate::{
     Base, Bench, Case, Grid, LEAST_SEEDS, LEAST_TUNING_SEEDS, Outcome, Status, TUNING, table::files,
 };
 
-/// What to compare.
+/// The lists of rules, compressors and topologies of which all combinations run.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
     /// The experiment file; `None`: the default experiment.
     pub experiment: Option<PathBuf>,
     /// Rules, with constants after colons; `None`: the experiment's.
     pub rules: Option<String>,
-    /// Compressors, likewise.
+    /// Compressors, with constants after colons; `None`: the experiment's.
     pub compressors: Option<String>,
     /// Topology files or specs, separated by commas.
     pub topologies: Option<String>,
@@ -44,7 +44,7 @@ pub struct Row {
     pub compressor: String,
     /// The topology file or spec.
     pub topology: String,
-    /// What its runs did.
+    /// What the runs of this combination did, over all seeds.
     pub outcome: Outcome,
 }
 

@@ -80,7 +80,7 @@ pub enum Verdict {
     Agrees,
     /// It lies on the other side.
     Contradicted,
-    /// It contains the bound.
+    /// The bound lies in the interval.
     Undecided,
     /// A row diverged, was refused, missed its target or has no such figure.
     NoEvidence,
@@ -89,11 +89,11 @@ pub enum Verdict {
 /// An expectation with its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Check {
-    /// The verdict.
+    /// Whether the interval of the figure lies on the expected side of the bound.
     pub verdict: Verdict,
     /// The expectation, in the study's words.
     pub words: String,
-    /// The figures.
+    /// The rows' figures with their spread, and the bound, in words.
     pub figures: String,
 }
 
@@ -110,13 +110,13 @@ impl Verdict {
 }
 
 impl Check {
-    /// Whether the figures agree.
+    /// Whether the verdict is [`Verdict::Agrees`].
     pub fn agrees(&self) -> bool {
         self.verdict == Verdict::Agrees
     }
 }
 
-/// The rows by name.
+/// The rows of a study, each with its name.
 type Rows<'a> = [(&'a str, &'a Outcome)];
 
 impl Expectation {

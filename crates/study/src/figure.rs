@@ -72,15 +72,15 @@ pub struct Target {
 /// Mean and spread over seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// The mean.
+    /// The mean over seeds.
     pub mean: f64,
     /// The standard deviation (n - 1); 0 for one seed.
     pub deviation: f64,
     /// Half the 95 % t-interval of the mean; 0 for one seed.
     pub half: f64,
-    /// The least.
+    /// The least value of a seed.
     pub least: f64,
-    /// The greatest.
+    /// The greatest value of a seed.
     pub greatest: f64,
 }
 
@@ -260,7 +260,7 @@ impl Figure {
         matches!(self, Figure::TestAccuracy | Figure::NodeAccuracy | Figure::WorstAccuracy)
     }
 
-    /// Formats a value.
+    /// A value with its unit, as tables show it.
     pub fn show(self, value: f64) -> String {
         if !value.is_finite() {
             return if self.is_to_target() { "not reached" } else { "-" }.into();

@@ -26,7 +26,7 @@ use gradvine::{
 const MOST_ROWS: usize = 400;
 /// The minimum number of seeds for means; the next is that for tuning.
 pub const LEAST_SEEDS: u64 = 5;
-/// See [`LEAST_SEEDS`].
+/// The minimum number of seeds for tuning.
 pub const LEAST_TUNING_SEEDS: u64 = 3;
 /// The distance of the seeds of tuning from the first seed; the other seeds must end before.
 pub const TUNING: u64 = 1000;
@@ -38,7 +38,7 @@ pub struct Study {
     /// The file's name without `.toml`.
     #[serde(skip)]
     pub name: String,
-    /// The file.
+    /// The path that it was read from.
     #[serde(skip)]
     pub path: PathBuf,
     /// Its title.

@@ -25,11 +25,11 @@ const NORMAL: f64 = 1.959_963_985;
 /// A mean with its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
-    /// The estimate.
+    /// The estimate: a mean over seeds, a ratio or a slope.
     pub mean: f64,
     /// The lower end; equal to the mean for one seed, or if all seeds agree.
     pub low: f64,
-    /// The upper end.
+    /// The upper end; equal to the mean where the lower end is.
     pub high: f64,
 }
 
@@ -124,7 +124,7 @@ impl Interval {
         Interval::of(&slopes)
     }
 
-    /// Half its width.
+    /// Half the distance between the two ends.
     pub fn half(&self) -> f64 {
         0.5 * (self.high - self.low)
     }

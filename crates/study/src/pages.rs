@@ -282,7 +282,7 @@ fn tuning(outcomes: &[Outcome], to_target: bool) -> String {
 }
 
 impl Tuned {
-    /// Describes the seeds.
+    /// The seeds of tuning, separated by commas.
     pub fn on(&self) -> String {
         let words: Vec<String> = self.seeds.iter().map(u64::to_string).collect();
         words.join(", ")

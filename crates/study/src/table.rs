@@ -37,7 +37,7 @@ const PICTURES: [(&str, &str, Figure, Figure); 6] = [
 pub struct Table<'a> {
     /// The command that repeats it.
     pub again: String,
-    /// The seeds.
+    /// The seeds of all combinations.
     pub seeds: &'a [u64],
     /// The combinations in the order of the arguments.
     pub rows: &'a [Row],
@@ -171,7 +171,7 @@ impl Table<'_> {
         best && differs && own.mean.is_finite()
     }
 
-    /// The comparison as JSON.
+    /// One object with all rows and what repeats them.
     pub fn json(&self) -> Value {
         let rows: Vec<Value> = (self.rows.iter())
             .map(|row| {

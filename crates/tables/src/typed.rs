@@ -34,7 +34,7 @@ const WHOLE: u128 = 1 << 53;
 pub(crate) const SECONDS_A_DAY: i64 = 86_400;
 pub(crate) const NANOS: u64 = 1_000_000_000;
 
-/// A decoded cell.
+/// The value of a cell, decoded.
 #[derive(Clone, Copy)]
 pub(crate) enum Slot {
     Empty,

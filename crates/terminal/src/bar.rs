@@ -19,7 +19,7 @@ pub(crate) fn target() -> ProgressDrawTarget {
 /// Collects what is drawn until it is complete.
 #[derive(Debug)]
 struct Frame {
-    /// For its size.
+    /// The terminal whose width decides how long a line may be.
     terminal: Term,
     text: Mutex<String>,
 }

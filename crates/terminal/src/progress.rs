@@ -18,7 +18,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Interrupt, bar};
 
-/// How progress is shown.
+/// Shows the progress of a run: a bar on a terminal, else plain lines, or nothing.
 pub struct Display {
     bar: Option<ProgressBar>,
     plain: bool,
@@ -146,7 +146,7 @@ impl Display {
         }
     }
 
-    /// Removes the bar.
+    /// Removes the bar from the terminal.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -20,7 +20,7 @@ pub struct Tally {
     state: Mutex<State>,
 }
 
-/// One series of runs.
+/// How far the current series of runs is.
 struct State {
     started: Instant,
     bar: Option<ProgressBar>,

@@ -55,7 +55,7 @@ const ONLY_PERMANENT: u16 = 725;
 /// A port of TCP or UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Port {
-    /// Its number.
+    /// From 1 to 65535.
     pub number: u16,
     /// Whether it is a port of UDP (QUIC).
     pub udp: bool,
@@ -100,7 +100,7 @@ pub enum RouterError {
     Refused {
         /// Its number in the standard.
         code: u16,
-        /// Its description.
+        /// Its description of the error, shortened.
         text: String,
     },
 }

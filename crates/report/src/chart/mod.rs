@@ -37,9 +37,9 @@ const DASHES: [&str; 3] = ["", "7 3", "2 3"];
 /// The unit of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Numbers.
+    /// Numbers without a unit, as they are.
     Plain,
-    /// Bytes, in decimal units.
+    /// Bytes, in decimal units such as kB.
     Bytes,
     /// Shares of 1, shown as per cent.
     Percent,
@@ -48,7 +48,7 @@ pub enum Unit {
 /// How figures are spaced along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spacing {
-    /// Evenly.
+    /// Equal differences lie equally far from each other.
     Linear,
     /// By their logarithms; figures at or below 0 are left out.
     Log,
@@ -61,9 +61,9 @@ pub enum Spacing {
 /// One of the two axes.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// Its label.
+    /// Its label, with the unit if `unit` does not show it.
     pub words: String,
-    /// Its unit.
+    /// How the figures at its ticks are written.
     pub unit: Unit,
     /// How its figures are spaced.
     pub spacing: Spacing,
@@ -72,37 +72,37 @@ pub struct Axis {
 /// A point of a line: the mean over seeds, and the least and the greatest of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dot {
-    /// The horizontal position.
+    /// In the unit of the horizontal axis.
     pub x: f64,
-    /// The vertical position.
+    /// The mean, in the unit of the vertical axis.
     pub y: f64,
     /// The lower edge of the band.
     pub low: f64,
-    /// Its upper edge.
+    /// The upper edge of the band.
     pub high: f64,
 }
 
-/// One line.
+/// A curve of a chart, with the band around it.
 #[derive(Clone, Debug)]
 pub struct Line {
     /// Its name in the legend.
     pub name: String,
-    /// From left to right.
+    /// From left to right, by `x`.
     pub dots: Vec<Dot>,
     /// Whether it ended by divergence: a cross marks the end.
     pub broken: bool,
 }
 
-/// A chart.
+/// A chart of one or more lines, which [`Chart::svg`] draws.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// The title, in bold.
+    /// The line on top, in bold.
     pub title: String,
     /// The line below the title, smaller.
     pub subtitle: String,
-    /// The horizontal axis.
+    /// The axis from left to right.
     pub x: Axis,
-    /// The vertical axis.
+    /// The axis from below to above.
     pub y: Axis,
     /// Lines that rise above this leave the plot.
     pub ceiling: Option<f64>,

@@ -53,11 +53,11 @@ const MARK: &str = "<!doctype html><!-- gradvine report -->";
 pub struct Figure {
     /// Letters, digits and hyphens: its anchor on the page, and its name as a file.
     pub id: String,
-    /// Its title.
+    /// The line above the picture.
     pub title: String,
     /// Further text; may be empty.
     caption: String,
-    /// The picture.
+    /// The picture as an `<svg>` element.
     pub svg: String,
     /// The same for narrow screens, where it is not just a smaller one.
     narrow: Option<String>,
@@ -67,7 +67,7 @@ pub struct Figure {
 /// A page and its pictures.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// The complete page.
+    /// A complete HTML page that loads nothing.
     pub html: String,
     /// Each picture that is on it, in order.
     pub figures: Vec<Figure>,

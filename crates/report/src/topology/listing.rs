@@ -19,7 +19,7 @@ impl Listing {
         Listing { folder: folder.to_path_buf(), files: files(folder) }
     }
 
-    /// One JSON object.
+    /// An object with the families, schedules and presets.
     pub fn to_json(&self) -> Value {
         let families: Vec<Value> = (family::REGISTRY.iter())
             .map(|f| {

@@ -31,7 +31,7 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Computes the figures.
+    /// Follows the schedule through one period.
     pub fn of(schedule: &Schedule, topology: &Topology) -> Rounds {
         let Rate { rho, gap, mixing_time, counted } = *schedule.rate(topology);
         let (nodes, period) = (schedule.nodes(), schedule.period());

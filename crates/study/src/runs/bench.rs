@@ -21,7 +21,7 @@ pub fn jobs(asked: Option<NonZeroUsize>) -> usize {
     asked.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }
 
-/// How to run cases.
+/// On which seeds, by how many threads and up to what end cases run.
 pub struct Bench<'a> {
     /// The seeds, one run each.
     pub seeds: Vec<u64>,
@@ -35,7 +35,7 @@ pub struct Bench<'a> {
     pub goal: Option<Target>,
     /// The target at which runs end early.
     pub until: Option<Target>,
-    /// The number of threads.
+    /// How many runs are computed at once, one thread each.
     pub jobs: usize,
     /// Whether to compute the least value of f.
     pub optimum: bool,

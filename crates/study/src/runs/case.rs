@@ -9,30 +9,30 @@ use gradvine::{
     gossip::rule,
 };
 
-/// The base of cases.
+/// The experiment that cases differ from.
 #[derive(Clone, Debug)]
 pub enum Base {
-    /// The default experiment.
+    /// The experiment that `gradvine train` runs without a file.
     Default,
-    /// An experiment file.
+    /// The path of an experiment file.
     File(PathBuf),
     /// A text, with the name of its file and the folder of its relative paths.
     Text {
-        /// TOML.
+        /// An experiment in TOML.
         text: String,
-        /// The name in errors.
+        /// The name of its file, for errors.
         origin: String,
         /// The folder of relative paths.
         folder: PathBuf,
     },
 }
 
-/// One combination to run.
+/// One experiment of a comparison or a study: a base with settings.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Its name.
+    /// The name of its row.
     pub name: String,
-    /// Its base.
+    /// The experiment before `sets`.
     pub base: Base,
     /// `key=value`, as for `--set`; later ones win.
     pub sets: Vec<String>,

@@ -33,7 +33,7 @@ pub struct Kept {
 /// A file of the folder.
 #[derive(Serialize, Deserialize)]
 struct File {
-    /// What decides the run.
+    /// All that decides the run, as text: [`identity`] writes it.
     of: String,
     trace: Trace,
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How a run ended.
+/// How a run ended, and why if it did not end well.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
@@ -17,7 +17,7 @@ pub enum Status {
     Failed(String),
     /// It had not reached its target when its virtual time had passed a bound.
     GivenUp,
-    /// The user stopped it.
+    /// The user has stopped it before its last round.
     Interrupted,
 }
 
@@ -37,7 +37,7 @@ impl std::fmt::Display for Status {
 /// One point of a run's curve; bytes are averaged over nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Rounds done.
+    /// Rounds done at this point.
     pub rounds: u64,
     /// Virtual seconds since the start; 0 on an ideal network.
     pub time_s: f64,
@@ -51,38 +51,38 @@ pub struct Point {
     /// The mean over nodes of their own models' test accuracy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_accuracy: Option<f64>,
-    /// The worst node's.
+    /// The least of the nodes' own models' test accuracy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worst_accuracy: Option<f64>,
     /// (1/n) sum |x_i - mean|^2.
     pub consensus: f64,
-    /// Payload bytes per node.
+    /// Payload bytes sent per node so far.
     pub payload: f64,
     /// Bytes per node with headers.
     pub wire: f64,
 }
 
-/// One run.
+/// The curve and the end of one run with one seed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Trace {
-    /// Its seed.
+    /// `run.seed` of this run.
     pub seed: u64,
-    /// How it ended.
+    /// How and in which round it ended.
     pub status: Status,
     /// The points from x_0 on, after every evaluation.
     pub points: Vec<Point>,
     /// The least value that f can take, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimum: Option<f64>,
-    /// The model's dimension d.
+    /// The dimension d of the model.
     pub parameters: usize,
     /// max(|lambda_2|, |lambda_n|) of W.
     pub rho: f64,
-    /// Gradients per round.
+    /// Gradients that a node computes per round.
     pub local_steps: u32,
     /// Virtual seconds before the first gradient, in which nodes agree on sums over all rows.
     pub setup_s: f64,
-    /// Warnings about allowed settings.
+    /// Warnings about settings that are allowed but doubtful.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// A hash over the nodes' models; empty if the run did not end.

@@ -35,7 +35,7 @@ const HOPELESS: f64 = 2.0;
 /// A point of the grid.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tried {
-    /// Its settings.
+    /// The values of the grid's keys, each `key=value`.
     pub sets: Vec<String>,
     /// The mean model's train loss at the end, as mean over seeds; `None` if a seed diverged, was
     /// refused or failed.
@@ -50,7 +50,7 @@ pub struct Tried {
     pub status: Status,
 }
 
-/// The result of tuning.
+/// What tuning has chosen, and how all points of the grid did.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tuned {
     /// The settings with the fewest rounds or seconds to the target, if tuning counts them, then
@@ -63,19 +63,19 @@ pub struct Tuned {
     pub added: Vec<String>,
     /// The seeds of all trials, different from those of the comparison.
     pub seeds: Vec<u64>,
-    /// All trials.
+    /// Every point that was tried, those beyond the grid included.
     pub tried: Vec<Tried>,
 }
 
 /// A point of a search.
 struct Point {
-    /// One value per grid.
+    /// A value for each key of the grid.
     values: Vec<String>,
     /// One run per seed so far.
     runs: Vec<Run>,
 }
 
-/// A trial.
+/// What one seed gave at a point.
 struct Run {
     loss: Option<f64>,
     to_target: Option<f64>,

@@ -78,7 +78,7 @@ fn damaged(place: &str, problem: &str) -> DataError {
 /// The used columns of a table.
 struct Table {
     schema: SchemaRef,
-    /// Their positions.
+    /// The positions of the used columns in `schema`.
     used: Vec<usize>,
     /// The schema of these alone.
     used_schema: Schema,

@@ -154,7 +154,7 @@ fn damaged(place: &str, problem: &str) -> DataError {
 #[derive(Default)]
 struct Batch {
     cells: Cells,
-    /// Texts of the file.
+    /// The texts of these rows, as the file has them.
     stored: Vec<ByteArray>,
     levels: Vec<i16>,
 }

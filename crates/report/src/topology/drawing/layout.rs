@@ -16,7 +16,7 @@ pub(super) enum Layout {
     Circle,
     /// Node 0 in the middle, the others on a circle.
     Hub,
-    /// Rows and columns.
+    /// A grid with these numbers of rows and columns.
     Grid(usize, usize),
     /// Corners of a cube of this many dimensions.
     Cube(u32),

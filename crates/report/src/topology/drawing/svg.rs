@@ -15,7 +15,7 @@ use crate::{
 
 use super::{Layout, chart, figure, histogram, range};
 
-/// The page, in pixels.
+/// Width and height of the wide page, in pixels.
 const PAGE: Point = (980.0, 600.0);
 /// The narrow page, and how far the spectrum moves there.
 const NARROW: Point = (580.0, 1110.0);
