@@ -95,7 +95,7 @@ impl PartialEq for ConfigError {
 }
 
 impl ConfigError {
-    /// `place` = `value`: `problem`.
+    /// It prints as `place` = `value`: `problem`.
     pub fn new(
         place: impl Into<String>,
         value: impl fmt::Display,

@@ -14,7 +14,7 @@ pub(super) const BLOCK: usize = 512;
 
 /// A packing of small codes into bytes, in blocks. A `u32` packs codes of that many bits, 1 to 8.
 pub(super) trait Packing: Copy {
-    /// Bytes for `count` codes.
+    /// The number of bytes that `count` codes take.
     fn packed_len(self, count: usize) -> usize;
 
     /// Packs one block of codes into the front of `out`; returns the number of bytes written.

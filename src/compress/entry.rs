@@ -19,11 +19,11 @@ impl Named for Entry {
 /// The description of a compressor.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Its `kind` in `[compressor]`.
+    /// Its name, the value of `kind` in `[compressor]`.
     pub name: &'static str,
     /// What it does, in one line.
     pub summary: &'static str,
-    /// Its source.
+    /// Authors, title and year of its source.
     pub paper: &'static str,
     /// Unbiased, contraction or exact, in words.
     pub class_words: &'static str,
@@ -54,9 +54,9 @@ impl Entry {
 /// A change of one constant, or of the kind, that sends fewer bytes.
 #[derive(Clone, Debug)]
 pub struct Cheaper {
-    /// The key in `[compressor]`.
+    /// A key of `[compressor]`.
     pub key: &'static str,
-    /// Its new value.
+    /// The value of the key that sends less.
     pub value: toml::Value,
     /// How much less is sent.
     pub words: &'static str,
@@ -72,7 +72,7 @@ impl Cheaper {
 /// A compressor and the constants that it was built with.
 #[derive(Clone)]
 pub struct Built {
-    /// The compressor.
+    /// It compresses vectors of any length.
     pub compressor: Arc<dyn Compressor>,
     /// Its section with `kind` and all defaults filled in: building from it gives the same
     /// compressor.

@@ -155,7 +155,7 @@ pub trait Compressor: Send + Sync + fmt::Debug {
 pub struct Blocks {
     /// Numbers of a block, at least 1.
     pub numbers: usize,
-    /// Its bytes.
+    /// The bytes that a block is encoded into.
     pub bytes: usize,
 }
 
@@ -164,7 +164,7 @@ pub struct Blocks {
 pub enum Class {
     /// E C(v) = v, and E|C(v) - v|^2 <= alpha^2 |v|^2.
     Unbiased {
-        /// The worst-case relative error.
+        /// The root of the largest relative squared error of any vector.
         alpha: f64,
     },
     /// E|C(v) - v|^2 <= (1 - delta) |v|^2, biased in general.
@@ -188,9 +188,9 @@ impl Class {
 /// The size of a payload in bytes, before encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// Exactly this.
+    /// Every vector of this length has exactly this size.
     Exact(usize),
-    /// At most this.
+    /// The size depends on the vector, and is at most this.
     AtMost(usize),
 }
 
@@ -210,7 +210,7 @@ impl Size {
 pub struct NonFinite {
     /// The index of the first one.
     pub index: usize,
-    /// Its value.
+    /// NaN or an infinity.
     pub value: f32,
 }
 

@@ -19,15 +19,15 @@ use crate::{rng::Stream, vector};
 pub enum Format {
     /// Nothing: the arrival is the message.
     Empty,
-    /// This many `f32`, little-endian.
+    /// This many numbers as `f32`, little-endian.
     Floats(usize),
-    /// This many `f64`, little-endian.
+    /// This many numbers as `f64`, little-endian.
     Doubles(usize),
     /// At most this many opaque bytes (records of a tree exchange).
     Records(usize),
     /// A compressed vector of `len` numbers.
     Compressed {
-        /// The compressor.
+        /// The compressor that both ends use.
         by: Arc<dyn Compressor>,
         /// The length of the vector.
         len: usize,
@@ -36,21 +36,21 @@ pub enum Format {
     Sparse {
         /// How many numbers the vector has.
         len: usize,
-        /// Entries at the most.
+        /// The bound of the number of entries.
         most: usize,
     },
     /// `len` whole numbers below 2^`width`, packed.
     Codes {
         /// Bits of each, 1 to 8.
         width: u32,
-        /// How many.
+        /// The number of codes.
         len: usize,
     },
     /// `count` indices of a vector of `len` numbers, `count <= len`.
     Indices {
         /// How many numbers the vector has.
         len: usize,
-        /// How many indices.
+        /// The number of indices.
         count: usize,
     },
     /// Several payloads, each after its length (`u64`, little-endian).
@@ -349,49 +349,49 @@ fn split_part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 /// Checked bytes, read in place.
 #[derive(Debug)]
 pub enum Payload<'a> {
-    /// Nothing.
+    /// No bytes: the arrival is the message.
     Empty,
-    /// `f32`, little-endian.
+    /// Numbers as `f32`, little-endian.
     Floats(&'a [u8]),
-    /// `f64`, little-endian.
+    /// Numbers as `f64`, little-endian.
     Doubles(&'a [u8]),
-    /// Opaque bytes.
+    /// Records of a tree exchange, not read yet.
     Records(&'a [u8]),
-    /// A compressed vector.
+    /// A vector that is encoded by a compressor.
     Compressed {
-        /// The compressor.
+        /// The compressor that has encoded it.
         by: &'a dyn Compressor,
-        /// The encoder's stream.
+        /// The sender's stream of random numbers for this exchange.
         noise: Stream,
-        /// Its bytes.
+        /// What [`Compressor::encode`] has written.
         bytes: &'a [u8],
     },
-    /// Entries of a vector.
+    /// Entries that the sender has chosen.
     Sparse {
         /// How many numbers the vector has.
         len: usize,
-        /// Its bytes.
+        /// The entries as [`Format::Sparse`] has them.
         bytes: &'a [u8],
     },
-    /// Packed whole numbers.
+    /// Whole numbers below 2^`width`, packed.
     Codes {
-        /// Bits of each.
+        /// Bits of each code, 1 to 8.
         width: u32,
-        /// How many.
+        /// The number of codes.
         len: usize,
-        /// Their bytes.
+        /// The codes, packed without gaps.
         bytes: &'a [u8],
     },
-    /// Indices of a vector.
+    /// Indices of a vector, each at most once.
     Indices {
         /// How many numbers the vector has.
         len: usize,
-        /// How many indices.
+        /// The number of indices.
         count: usize,
-        /// Their bytes.
+        /// The indices as [`Format::Indices`] has them.
         bytes: &'a [u8],
     },
-    /// Several in a row.
+    /// Several payloads, in the order of the formats.
     Parts(Vec<Payload<'a>>),
 }
 

@@ -39,7 +39,7 @@ pub struct Identifiers {
 /// Missing values of one feature, in whose place there is 0 until it is known what they become.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gaps {
-    /// The feature.
+    /// The index of the feature, a column of the matrix.
     pub feature: usize,
     /// The rows without a value, ascending.
     pub rows: Vec<u32>,
@@ -68,7 +68,7 @@ pub struct Columns {
 /// The targets of a dataset.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
-    /// One of several classes.
+    /// Each row has one of several classes.
     Classes {
         /// The class of each row, below `names.len()`.
         labels: Vec<u32>,
@@ -84,15 +84,15 @@ pub enum Target {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Task {
-    /// A class.
+    /// A model predicts a class.
     #[default]
     Classification,
-    /// One or more numbers.
+    /// A model predicts one or more numbers.
     Regression,
 }
 
 impl Task {
-    /// Its name in files.
+    /// The name that files and the configuration have.
     pub fn name(self) -> &'static str {
         match self {
             Task::Classification => "classification",
@@ -152,7 +152,7 @@ impl Dataset {
         }
     }
 
-    /// The number of rows.
+    /// The number of rows, of features as of targets.
     pub fn rows(&self) -> usize {
         self.features.nrows()
     }

@@ -5,11 +5,11 @@ use crate::registry::{Named, Registry};
 /// A dataset that is part of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Embedded {
-    /// Its name as `data.source`.
+    /// Its name, a value of `data.source`.
     pub name: &'static str,
     /// A description in one line.
     pub summary: &'static str,
-    /// Its authors.
+    /// Authors and source of the data.
     pub reference: &'static str,
     /// The contents of a file in any format of `data.source`, compressed or not.
     pub bytes: &'static [u8],
@@ -32,7 +32,7 @@ impl PartialEq for Datasets {
     }
 }
 
-/// Every embedded set.
+/// Every dataset that is part of the program.
 pub static EMBEDDED: Registry<Embedded> = Registry::new(
     "dataset",
     &[

@@ -114,7 +114,7 @@ impl DataError {
         }
     }
 
-    /// What it prints as.
+    /// The error in the form of keys, which it prints as.
     pub(crate) fn details(&self) -> ConfigError {
         match self {
             Self::Config(error) | Self::Memory(error) => error.clone(),

@@ -6,9 +6,9 @@ use super::{
 };
 use crate::registry::Named;
 
-/// A file format.
+/// A format of files with data.
 pub struct Format {
-    /// Its name, in kebab-case.
+    /// The value of `data.format`.
     pub(crate) name: &'static str,
     /// One of its files, in messages.
     pub(crate) file: &'static str,

@@ -20,7 +20,7 @@ pub(super) struct Opened<'a> {
     pub(super) name: &'a str,
     pub(super) format: &'static Format,
     pub(super) compressed: bool,
-    /// The uncompressed bytes.
+    /// The bytes of the file, uncompressed.
     stream: Box<dyn Read + 'a>,
     /// Counts the bytes of the file.
     count: Arc<Count>,
@@ -83,7 +83,7 @@ impl<'a> Opened<'a> {
         read.map_err(|error| error.of(name))
     }
 
-    /// All uncompressed bytes.
+    /// Reads all bytes that are left, uncompressed.
     pub(super) fn whole(mut self) -> Result<Vec<u8>, DataError> {
         let within = |error: DataError| error.within(self.name);
         if self.compressed {

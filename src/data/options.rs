@@ -10,7 +10,7 @@ use super::{
     table::schema::Schema,
 };
 
-/// Options of a reader.
+/// How files are read, beside their format.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {

@@ -48,9 +48,9 @@ pub enum RunError {
     /// A node could not continue.
     #[error("node {node}: {failure}")]
     Failed {
-        /// The node.
+        /// The node that could not continue.
         node: NodeId,
-        /// The cause.
+        /// Its reason, as the core gives it.
         failure: Failure,
     },
     /// This node's own files are wrong, or they differ from those of all its neighbours.
@@ -62,7 +62,7 @@ pub enum RunError {
     /// No node can move: a bug in a rule's plan.
     #[error("no node can continue: {0}")]
     Stuck(String),
-    /// A deadline passed.
+    /// Nodes did not answer before a deadline.
     #[error("{text}")]
     Deadline {
         /// The nodes that were awaited, if they are known.

@@ -106,17 +106,17 @@ pub trait Learner: Send {
 /// The results of a node when the rounds are over.
 #[derive(Clone, Copy, Debug)]
 pub struct Conclusion<'a> {
-    /// Rounds done.
+    /// The rounds that the run has done.
     pub rounds: Round,
-    /// This node's model.
+    /// The final model of this node.
     pub model: &'a [f32],
     /// The mean of all nodes' models.
     pub mean: &'a [f32],
-    /// Bytes sent.
+    /// Bytes sent since the run began.
     pub traffic: Traffic,
     /// Bytes sent per neighbour, in ascending order.
     pub links: &'a [LinkTraffic],
-    /// Time since the start.
+    /// The node's clocks at the end.
     pub elapsed: Elapsed,
     /// How often the node's program was started again.
     pub restarts: u64,

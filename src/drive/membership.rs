@@ -12,7 +12,7 @@ pub struct Membership {
     /// members and links: a later one is greater, and two of one number differ, but for one case
     /// in 2^32.
     pub(crate) id: u64,
-    /// The members, ascending.
+    /// The nodes that take part, ascending.
     pub members: Vec<NodeId>,
     /// Links between members that they do not use, the lower number first, ascending.
     pub cut: Vec<(NodeId, NodeId)>,

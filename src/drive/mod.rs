@@ -20,6 +20,6 @@ use crate::gossip::NodeConfig;
 pub struct NodeSpec {
     /// The configuration of the core.
     pub config: NodeConfig,
-    /// The learner.
+    /// It computes the gradients of this node.
     pub learner: Box<dyn Learner>,
 }

@@ -6,7 +6,7 @@ use crate::{
     units::{NodeId, Round, Time},
 };
 
-/// A node's clocks.
+/// The time that a node has run and computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Elapsed {
     /// The time since its start.
@@ -15,7 +15,7 @@ pub struct Elapsed {
     pub computing: Time,
 }
 
-/// A node that waits.
+/// A node that has waited long for frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// The neighbours that are late, as far as they are known.

@@ -66,27 +66,27 @@ pub const SECTIONS: [&str; 11] = [
 /// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Experiment {
-    /// `[run]`
+    /// `[run]`: rounds, seed and what ends a run.
     pub run: RunParams,
-    /// `[topology]`
+    /// `[topology]`: nodes, links and weights.
     pub topology: TopologyParams,
-    /// `[data]`
+    /// `[data]`: rows and their division among nodes.
     pub data: DataParams,
-    /// `[model]`
+    /// `[model]`: its kind and its initial values.
     pub model: ModelParams,
     /// `[rule]`: `kind` and its own constants.
     pub rule: toml::Table,
     /// `[compressor]`: `kind` and its own constants.
     pub compressor: toml::Table,
-    /// `[optimizer]`
+    /// `[optimizer]`: the local steps between exchanges.
     pub optimizer: OptimizerParams,
-    /// `[network]`
+    /// `[network]`: the links, absent nodes and faulty nodes of a simulation.
     pub network: NetworkParams,
-    /// `[absence]`
+    /// `[absence]`: what the nodes do when others are missing.
     pub absence: AbsenceParams,
-    /// `[checkpoint]`
+    /// `[checkpoint]`: how often a run is saved.
     pub checkpoint: CheckpointParams,
-    /// `[robust]`
+    /// `[robust]`: limits of what a neighbour may send.
     pub robust: RobustParams,
     /// The folder of relative paths: the experiment file's.
     #[serde(skip)]

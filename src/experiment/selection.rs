@@ -24,13 +24,13 @@ use crate::config::ConfigError;
 pub struct Selection {
     /// The experiment file; `None`: the default experiment.
     pub experiment: Option<PathBuf>,
-    /// Settings, each `key=value`.
+    /// Settings `key=value`, as those of `--set`.
     pub sets: Vec<String>,
     /// `--topology`: short for `topology.file`, but relative to the working directory.
     pub topology: Option<String>,
-    /// `--rounds`: short for `run.rounds`.
+    /// `--rounds`: short for the key `run.rounds`.
     pub rounds: Option<u64>,
-    /// `--seed`: short for `run.seed`.
+    /// `--seed`: short for the key `run.seed`.
     pub seed: Option<u64>,
     /// `--init`: short for `model.init`, but relative to the working directory.
     pub init: Option<PathBuf>,

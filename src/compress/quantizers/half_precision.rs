@@ -25,7 +25,7 @@ pub(super) trait Half: Send + Sync + fmt::Debug {
     /// Its name in the registry.
     const NAME: &'static str;
 
-    /// The worst-case delta.
+    /// The delta of the worst case, see [`Class::Contraction`].
     const DELTA: f64;
 
     /// The bits of infinity: all those of the exponent.

@@ -359,7 +359,7 @@ impl Heaviest {
         }
     }
 
-    /// Their indices, ascending.
+    /// The indices of the entries, ascending.
     pub(super) fn indices(&mut self) -> impl ExactSizeIterator<Item = u32> {
         self.prune();
         self.found.sort_unstable_by_key(|(index, _)| *index);

@@ -160,7 +160,7 @@ impl CountSketch {
         cells::estimate_all(&self.hashes[..self.shape.rows], self.shape.columns, &self.table, out);
     }
 
-    /// An estimate of |g|^2.
+    /// An estimate of |g|^2: the median over rows.
     pub fn l2_squared(&self) -> f64 {
         let mut squares = [0f64; MOST_ROWS];
         let squares = &mut squares[..self.shape.rows];
@@ -228,7 +228,7 @@ impl CountSketch {
         }
     }
 
-    /// Rows and columns.
+    /// The numbers of rows and columns.
     pub fn shape(&self) -> SketchShape {
         self.shape
     }

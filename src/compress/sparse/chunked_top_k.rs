@@ -93,7 +93,7 @@ const LEVELS: usize = 8;
 struct ChunkedTopK {
     chunk: usize,
     k: usize,
-    /// Whether values are `f32`.
+    /// Whether values are sent as `f32`, not as codes of two bits.
     exact: bool,
 }
 
@@ -342,7 +342,7 @@ fn gather(v: &[f32], cut: Cut, set: IndexSet, values: &mut [[u8; 4]], indices: &
     });
 }
 
-/// Writes magnitudes and codes.
+/// Writes the two magnitudes and then the codes.
 #[inline(always)]
 fn quantize(values: &[[u8; 4]], out: &mut [u8]) {
     let (low, high, mean) = levels(values);

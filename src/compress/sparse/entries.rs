@@ -16,9 +16,9 @@ use crate::compress::{
 /// cleared.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entries {
-    /// The indices.
+    /// Ascending, each once.
     pub indices: Vec<u32>,
-    /// The values.
+    /// The value at each of `indices`.
     pub values: Vec<f32>,
 }
 
@@ -95,19 +95,18 @@ impl Entries {
         self.values.truncate(kept);
     }
 
-    /// Appends an entry.
+    /// Appends an entry, whose index is greater than all before.
     pub fn push(&mut self, index: u32, value: f32) {
         debug_assert!(self.indices.last().is_none_or(|last| *last < index), "entries ascend");
         self.indices.push(index);
         self.values.push(value);
     }
 
-    /// The number of entries.
+    /// The number of entries, of `indices` and of `values`.
     pub fn len(&self) -> usize {
         self.indices.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.indices.is_empty()
     }
@@ -118,7 +117,7 @@ impl Entries {
         self.values.clear();
     }
 
-    /// Index and value, ascending.
+    /// Index and value of each entry, ascending by index.
     pub fn iter(&self) -> impl Iterator<Item = (u32, f32)> {
         self.indices.iter().copied().zip(self.values.iter().copied())
     }

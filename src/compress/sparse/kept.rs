@@ -7,12 +7,12 @@ use crate::{
     config::ConfigError,
 };
 
-/// The constants of [`Kept`].
+/// The constants of [`Kept`], as entries of compressors list them.
 pub(super) const K: (&str, &str) = ("k", "how many; instead of fraction");
 pub(super) const FRACTION: (&str, &str) =
     ("fraction", "0.01: which part of the vector, above 0, at most 1; instead of k");
 
-/// Half the fraction.
+/// The suggestion to halve the fraction.
 pub(super) fn cheaper(own: &toml::Table) -> Option<Cheaper> {
     let fraction = own.get("fraction")?.as_float()?;
     Some(Cheaper::new("fraction", fraction / 2.0, "half the bytes"))

@@ -20,10 +20,10 @@ const SAMPLE: usize = 16_384;
 /// The bits of infinity: those of every finite magnitude are below.
 const INFINITE: u32 = 0x7F80_0000;
 
-/// The k-th greatest magnitude.
+/// The k-th greatest magnitude of a vector.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cut {
-    /// Its bits.
+    /// Its bits, as [`magnitude`] has them.
     pub(super) magnitude: u32,
     /// How many of the k have exactly this magnitude; the others are greater.
     pub(super) ties: usize,
@@ -254,7 +254,7 @@ mod tests {
     use crate::compress::kernel::plainly;
     use crate::rng::{Purpose, Stream};
 
-    /// The reference: sorts everything.
+    /// The reference: it sorts the whole vector.
     fn sorted(v: &[f32], k: usize) -> Cut {
         let mut all: Vec<u32> = v.iter().map(|x| magnitude(*x)).collect();
         all.sort_unstable_by(|a, b| b.cmp(a));

@@ -20,7 +20,7 @@ pub const MAX_FILE_BYTES: u64 = 8 << 30;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reading {
-    /// The file.
+    /// The file's path, as messages have it.
     pub name: String,
     /// Bytes that were read, as they are in the file.
     pub read: u64,

@@ -6,9 +6,9 @@ use crate::data::DataError;
 /// What a file says about its rows before they follow.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Heading {
-    /// The number of columns.
+    /// The number of columns of every row.
     pub columns: usize,
-    /// Their names.
+    /// The names of the columns, if the file has them.
     pub names: Option<Vec<String>>,
     /// The names of the classes, in the order of their numbers.
     pub classes: Option<Vec<String>>,

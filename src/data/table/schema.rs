@@ -22,7 +22,7 @@ pub const MAX_VALUES: usize = 4096;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Schema {
-    /// One entry a column.
+    /// One entry for each column that is read.
     pub columns: Vec<Column>,
 }
 
@@ -228,7 +228,7 @@ impl Column {
         self.origin.as_deref().unwrap_or(EPOCH)
     }
 
-    /// Its place in messages.
+    /// Its place in messages: `data.schema[NAME]`.
     pub(crate) fn place(&self) -> String {
         format!("data.schema[{}]", excerpt(&self.name))
     }
