@@ -13,7 +13,7 @@ use crate::config::{self, ConfigError};
 
 /// An entry with a name that files and lists use.
 pub trait Named: Sync {
-    /// The name, in kebab-case.
+    /// The name that files and the command line have, in kebab-case.
     fn name(&self) -> &str;
 
     /// Why files could not name this entry, if they could not.
@@ -108,12 +108,11 @@ impl<T: Named + Send> Registry<T> {
         self.own.iter().chain(added.iter().copied()).collect::<Vec<_>>().into_iter()
     }
 
-    /// How many there are.
+    /// The number of entries, those of other crates included.
     pub fn len(&self) -> usize {
         self.iter().len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -31,15 +31,15 @@ pub enum Purpose {
     Compress = 3,
     /// Which rows go to the test set and to which shard.
     Split = 4,
-    /// Random graphs.
+    /// The links of random families of topologies.
     Graph = 5,
-    /// Synthetic data.
+    /// The rows of a synthetic dataset.
     Data = 6,
     /// A rule's own shared randomness (a sketch's hashes, a random pairing).
     Rule = 7,
     /// Virtual networks: latency jitter, loss.
     Link = 8,
-    /// Tests and measurements.
+    /// Inputs of tests and of benches.
     Test = 9,
 }
 
@@ -126,7 +126,7 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// The next 64-bit word.
+    /// The next 64 random bits of the stream.
     pub fn word(&mut self) -> u64 {
         let word = self.stream.u64_at(self.index);
         self.index += 1;

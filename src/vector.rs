@@ -29,7 +29,7 @@ pub(crate) fn scaled(weight: f32, x: &[f32], acc: &mut [f32]) {
     update(acc, x, |a, x| *a = weight * x);
 }
 
-/// `x *= weight`.
+/// `x *= weight`, number by number.
 pub fn scale(weight: f32, x: &mut [f32]) {
     for x in x {
         *x *= weight;
@@ -65,7 +65,7 @@ pub fn write_floats(x: &[f32], out: &mut Vec<u8>) {
     }
 }
 
-/// `acc -= x`.
+/// `acc -= x`, number by number.
 pub fn subtract(x: &[f32], acc: &mut [f32]) {
     assert_eq!(x.len(), acc.len());
     update(acc, x, |a, x| *a -= x);

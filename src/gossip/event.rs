@@ -17,7 +17,7 @@ pub enum Input {
     Start,
     /// A frame arrived. A link's frames arrive in order, each exactly once.
     Frame {
-        /// From this neighbour.
+        /// The neighbour that has sent it.
         from: NodeId,
         /// Header and payload. [`Effect::Recycle`] returns the buffer.
         bytes: Vec<u8>,
@@ -25,7 +25,7 @@ pub enum Input {
     /// A piece of a long frame arrived, in place of [`Input::Frame`]. The pieces of a frame arrive
     /// in order, and those of a link's frames one frame after the other.
     Piece {
-        /// From this neighbour.
+        /// The neighbour that has sent it.
         from: NodeId,
         /// The length of the frame in bytes.
         length: usize,
@@ -38,14 +38,14 @@ pub enum Input {
     /// A link ended. Before [`Input::Start`] it may come up again; the node drops what it received
     /// over it.
     LinkDown {
-        /// To this neighbour.
+        /// The neighbour at its other end.
         peer: NodeId,
         /// Stage and cause, for the log.
         reason: String,
     },
     /// A neighbour left the run early and gave the cause.
     Left {
-        /// The neighbour.
+        /// The neighbour that has left.
         peer: NodeId,
         /// The first cause of the end.
         cause: Cause,
@@ -65,7 +65,7 @@ pub enum Input {
     Tally {
         /// The round that it was lent for.
         round: Round,
-        /// The loss.
+        /// The sum of the losses over the rows.
         tally: Tally,
     },
     /// The gradient is computed: `update` is the sum of step times direction, `x` the lent model,
@@ -73,9 +73,9 @@ pub enum Input {
     Computed {
         /// The round it was requested for.
         round: Round,
-        /// The lent model, returned.
+        /// The model that was lent, unchanged.
         x: Vec<f32>,
-        /// The update.
+        /// The sum of steps times directions, d numbers.
         update: Vec<f32>,
         /// Mean loss over the batches.
         loss: f64,
@@ -86,7 +86,7 @@ pub enum Input {
     },
     /// The gradient cannot be computed, so this node cannot continue.
     ComputeFailed {
-        /// The lent model, returned.
+        /// The model that was lent, unchanged.
         x: Vec<f32>,
         /// The reason; it is sent to the neighbours.
         reason: String,
@@ -95,9 +95,9 @@ pub enum Input {
     Diverged {
         /// The round of the gradient.
         round: Round,
-        /// The lent model, returned.
+        /// The model that was lent, unchanged.
         x: Vec<f32>,
-        /// The loss.
+        /// The mean loss over the batches, which may be no number.
         loss: f64,
     },
     /// This node's record for the final table, in reply to [`Effect::Conclude`].
@@ -115,9 +115,9 @@ pub enum Effect {
     /// Compute the update at `x` into `update`. Reply with [`Input::Part`] for each of the parts,
     /// then with [`Input::Computed`].
     Compute {
-        /// The step t.
+        /// The step t of the gradient.
         round: Round,
-        /// The model, lent.
+        /// The model, lent until the reply.
         x: Vec<f32>,
         /// A buffer of the same length; contents arbitrary.
         update: Vec<f32>,
@@ -128,7 +128,7 @@ pub enum Effect {
     },
     /// Pass this frame to the link; reply with [`Input::Taken`] when it has been sent.
     Send {
-        /// To this neighbour.
+        /// The neighbour that receives it.
         to: NodeId,
         /// Header and payload, shared between neighbours.
         frame: Arc<Vec<u8>>,
@@ -138,12 +138,12 @@ pub enum Effect {
     Recycle {
         /// The link it came from.
         from: NodeId,
-        /// The buffer to reuse.
+        /// A buffer to write into, with any content.
         buffer: Vec<u8>,
     },
     /// The setup is complete: the merged setup records of all nodes.
     Prepared(Vec<u8>),
-    /// A round is over.
+    /// This node has done a round of the run.
     RoundDone(RoundDone),
     /// The state that [`Input::Snapshot`] asked for.
     Snapshot(Box<Snapshot>),
@@ -170,7 +170,7 @@ pub enum Effect {
 pub struct OwnModel {
     /// The number of rounds done.
     pub rounds: Round,
-    /// x_i.
+    /// The model x_i of this node, d numbers.
     pub x: Arc<Vec<f32>>,
     /// Bytes that the node has sent.
     pub traffic: Traffic,
@@ -191,7 +191,7 @@ pub struct Part {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RoundDone {
-    /// The step t.
+    /// The step t that is done.
     pub round: Round,
     /// How many nodes take part in it.
     pub members: usize,
@@ -211,9 +211,9 @@ pub struct RoundDone {
 pub enum Failure {
     /// A neighbour sent a frame that cannot belong to this run; it changed no state.
     Peer {
-        /// The neighbour at fault.
+        /// The neighbour that has sent the frame.
         peer: NodeId,
-        /// What was wrong.
+        /// What is wrong with the frame.
         reason: String,
     },
     /// The copy of a neighbour's model differs from its owner's: a difference was lost or applied
@@ -227,7 +227,7 @@ pub enum Failure {
     /// A value is not finite, or the model exceeds the bound of `gossip/node/growth.rs`: the run
     /// has diverged.
     Diverged {
-        /// The step t.
+        /// The step t in which it was noticed.
         round: Round,
         /// The index in the vector.
         index: usize,
@@ -237,37 +237,37 @@ pub enum Failure {
     /// The loss of a batch is not a number, or far above that of a model that knows nothing: the
     /// run has diverged.
     Loss {
-        /// The step t.
+        /// The step t of the gradient.
         round: Round,
-        /// The loss.
+        /// The mean loss over the batches.
         loss: f64,
     },
     /// This node's gradient could not be computed.
     Gradient {
-        /// The step t.
+        /// The step t of the gradient.
         round: Round,
-        /// The learner's message.
+        /// The learner's words.
         reason: String,
     },
     /// The snapshot from which this node should continue does not fit its rule.
     Snapshot {
-        /// Rounds done.
+        /// The rounds that the snapshot has done.
         round: Round,
-        /// What differs.
+        /// What in it differs from the rule's state.
         reason: String,
     },
     /// A link ended before the run did.
     Link {
-        /// To this neighbour.
+        /// The neighbour at its other end.
         peer: NodeId,
         /// The round this node was in.
         round: Round,
-        /// Stage and cause.
+        /// Stage and cause, as the driver gave it.
         reason: String,
     },
     /// A neighbour left the run before its end.
     Left {
-        /// The neighbour.
+        /// The neighbour that has left.
         peer: NodeId,
         /// The round this node was in.
         round: Round,
@@ -281,7 +281,7 @@ pub enum Failure {
 pub struct Cause {
     /// The node at which it happened.
     pub node: NodeId,
-    /// What happened there.
+    /// What has happened at that node, in words.
     pub text: String,
     /// Whether that node only leaves: a run that can continue without it does.
     pub leaves: bool,

@@ -33,7 +33,7 @@ pub struct Header {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// Shorter than a header.
+    /// A frame of this length, which is shorter than a header.
     #[error("a frame of {0} bytes: a frame has at least {HEADER}")]
     Short(usize),
     /// The checksum does not match.

@@ -67,15 +67,15 @@ pub type NewRule = Box<dyn FnOnce(&[f32]) -> Box<dyn Rule> + Send>;
 
 /// The configuration of a node.
 pub struct NodeConfig {
-    /// This node's id.
+    /// The number of this node in the topology.
     pub id: NodeId,
-    /// The links between nodes.
+    /// The links between nodes, with their weights.
     pub topology: Arc<Topology>,
     /// The program of a round.
     pub plan: Arc<dyn Plan>,
     /// Makes the update rule, in its initial state at the initial model.
     pub rule: NewRule,
-    /// The initial model.
+    /// The initial model x_0, d numbers.
     pub x: Vec<f32>,
     /// The node whose initial model all nodes start from; `None` if all have the same.
     pub initial_from: Option<NodeId>,
@@ -85,7 +85,7 @@ pub struct NodeConfig {
     pub lie: Option<Lie>,
     /// The greatest Euclidean norm of a neighbour's vector, if there is a limit.
     pub max_norm: Option<f64>,
-    /// How many rounds.
+    /// How many rounds the run has, counted from its start.
     pub rounds: u64,
     /// Rounds between evaluations; the last round is always evaluated.
     pub evaluate_every: u64,
@@ -98,7 +98,7 @@ pub struct NodeConfig {
     pub readers: Readers,
 }
 
-/// The state machine.
+/// The protocol of one node, without I/O: [`Node::handle`].
 pub struct Node {
     id: NodeId,
     topology: Arc<Topology>,
@@ -109,7 +109,7 @@ pub struct Node {
     rule: Option<Box<dyn Rule>>,
     /// The model and its update, until the rounds are over.
     local: Local,
-    /// The final model.
+    /// The final model, empty until it is known.
     model: Arc<Vec<f32>>,
     rounds: u64,
     /// Rounds before any request of an early end: a neighbour may be past this node's last round.
@@ -176,7 +176,7 @@ impl Trees {
 struct Initial {
     /// How many nodes give theirs.
     models: usize,
-    /// Whether this node does.
+    /// Whether the other nodes start from this node's model.
     gives: bool,
 }
 

@@ -22,7 +22,7 @@ pub struct Local {
 }
 
 impl Local {
-    /// A model at `x`.
+    /// A model at `x`, with an update of zeros.
     pub fn new(x: Vec<f32>) -> Local {
         Local { update: vec![0.0; x.len()], x }
     }

@@ -28,7 +28,7 @@ use crate::{
 /// exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct At {
-    /// The step t.
+    /// The step t, from 0.
     pub round: Round,
     /// Which flight of the round.
     pub flight: u8,
@@ -52,12 +52,12 @@ pub enum Step {
     Gradient,
     /// Wait until this part of the update is final; the model is still lent.
     Part(u8),
-    /// Wait for the gradient.
+    /// Wait for the result of [`Step::Gradient`].
     Join,
     /// Wait until the flight launched `lag` rounds ago is complete, then apply it to the model.
     /// Flights that remain after the last round land then, in order.
     Land {
-        /// Which flight.
+        /// The number of a flight of the plan.
         flight: u8,
         /// How many rounds ago it was launched; 0 is this round.
         lag: u32,
@@ -78,7 +78,7 @@ pub struct Meeting {
 }
 
 impl Meeting {
-    /// Empties both lists.
+    /// Empties both lists and keeps their buffers.
     pub fn clear(&mut self) {
         self.send.clear();
         self.wait.clear();

@@ -7,7 +7,7 @@ use crate::{state::State, units::Round};
 /// their snapshots of the same round, the run continues with the same bits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
-    /// Rounds done.
+    /// The rounds that are done.
     pub rounds: Round,
     /// The model x, d numbers.
     pub x: Vec<f32>,
@@ -15,7 +15,7 @@ pub struct Snapshot {
     pub(crate) model: Option<Vec<f32>>,
     /// What the rule keeps besides.
     pub(crate) rule: State,
-    /// Bytes sent so far.
+    /// Bytes that the node has sent so far.
     pub traffic: Traffic,
     /// Bytes sent to each neighbour.
     pub(crate) links: Vec<LinkTraffic>,
@@ -37,7 +37,7 @@ pub struct Rejoin {
     pub rounds: Round,
     /// This node's model, if it is one of them: d numbers.
     pub own: Option<Vec<f32>>,
-    /// The number of models.
+    /// How many models the mean is of.
     pub models: usize,
     /// The merged setup record, if this node has kept it: every node with a model has.
     pub merged: Vec<u8>,

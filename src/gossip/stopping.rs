@@ -21,7 +21,7 @@ use crate::{mixing::Topology, state::Visitor, units::NodeId};
 /// When a run ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// Rounds between two evaluations.
+    /// Rounds between two evaluations of the validation rows.
     pub every: u64,
     /// The number of evaluations without a lower loss after which the run ends.
     pub evaluations: u64,
@@ -57,7 +57,7 @@ pub fn rounds_to_end(plan: &dyn Plan, topology: &Topology) -> u64 {
 pub struct Tally {
     /// The sum over the rows.
     pub loss: f64,
-    /// How many rows.
+    /// The number of rows in the sum.
     pub rows: u64,
 }
 
@@ -85,7 +85,7 @@ impl Tally {
     }
 }
 
-/// One node's part.
+/// What one node knows about an early end.
 pub(super) struct Stopping {
     patience: Patience,
     /// After how many rounds the root decides on an evaluation.

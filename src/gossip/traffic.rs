@@ -6,7 +6,7 @@ use crate::units::NodeId;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Traffic {
-    /// Payloads only.
+    /// Bytes of payloads, without headers.
     pub payload: u64,
     /// Envelopes, headers and payloads, before encryption.
     pub wire: u64,
@@ -21,9 +21,9 @@ pub struct Traffic {
 /// Bytes that a node has sent to one neighbour, by the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkTraffic {
-    /// The receiver.
+    /// The neighbour that receives.
     pub to: NodeId,
-    /// Payloads only.
+    /// Bytes of payloads, without headers.
     pub payload: u64,
     /// Envelopes, headers and payloads, before encryption.
     pub wire: u64,

@@ -251,7 +251,7 @@ pub type Check = Arc<dyn Fn(&[u8]) -> Result<(), String> + Send + Sync>;
 /// A node's contribution to the setup.
 #[derive(Clone)]
 pub struct Setup {
-    /// Its own record.
+    /// The record of this node, as long as that of any other.
     pub record: Vec<u8>,
     /// The same for all nodes.
     pub merge: Merge,

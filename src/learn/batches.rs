@@ -16,7 +16,7 @@ use crate::{
 pub struct Batches {
     stream: Stream,
     rows: u32,
-    /// `None`: all rows, always.
+    /// The rows of a batch; `None` for all rows, always.
     size: Option<u32>,
     /// The epoch whose order `order` holds.
     epoch: Option<u64>,

@@ -9,7 +9,7 @@ pub(super) const CONFIDENCE_BINS: usize = 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Bin {
-    /// How many.
+    /// The number of rows in this tenth.
     pub rows: u64,
     /// The sum of their greatest probabilities.
     pub confidence: f64,

@@ -31,7 +31,7 @@ const MOST_ROWS: u64 = 1 << 53;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Counts {
-    /// Of predicted classes.
+    /// Of predicted classes: how often each is taken for each.
     Classes(ClassCounts),
     /// Of predicted numbers: one entry an output.
     Values(Vec<ValueSums>),
@@ -130,7 +130,7 @@ fn predict(
     }
 }
 
-/// Counts of predicted classes.
+/// How often each class was predicted for rows of each class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Packed", into = "Packed")]
 pub struct ClassCounts {
@@ -288,7 +288,7 @@ fn score_bin(p: f32, bins: usize) -> usize {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ValueSums {
-    /// How many rows.
+    /// The number of rows in the sums.
     pub rows: u64,
     /// The sum of |predicted - true|.
     pub absolute: f64,

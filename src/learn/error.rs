@@ -88,7 +88,7 @@ impl ModelError {
         }
     }
 
-    /// What it prints as.
+    /// The error in the form of keys, which it prints as.
     fn details(&self) -> ConfigError {
         match self {
             Self::Config(error) => error.clone(),

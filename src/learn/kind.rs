@@ -62,7 +62,7 @@ pub trait Kind: Send + Sync + fmt::Debug {
     fn learner(&self, shape: &Shape, targets: Option<&Scale>) -> Box<dyn Learner>;
 }
 
-/// How the parameters start.
+/// Where the initial parameters of a model come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 #[non_exhaustive]
@@ -106,7 +106,7 @@ impl From<Init> for String {
 pub struct Shape {
     /// Whether it predicts classes or numbers.
     pub task: Task,
-    /// Features of a row.
+    /// The number of features of a row.
     pub inputs: usize,
     /// Classes, or numbers to be predicted.
     pub outputs: usize,
@@ -137,7 +137,7 @@ pub trait Learner: Send {
 pub enum Targets<'a> {
     /// The class of each row.
     Classes(&'a [u32]),
-    /// rows x outputs.
+    /// The numbers to be predicted, rows x outputs.
     Values(ArrayView2<'a, f32>),
 }
 
@@ -148,7 +148,7 @@ pub struct Gradient<'a> {
     pub weight: f32,
     /// False for the first block of a batch, whose gradient overwrites `out`.
     pub add: bool,
-    /// As long as x.
+    /// The vector that is written, as long as the model.
     pub out: &'a mut [f32],
     /// Receives ranges that are final, with the last block of a batch, if they are known before the
     /// end.

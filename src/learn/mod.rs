@@ -126,7 +126,7 @@ pub trait Objective: Send {
 pub enum Batch<'a> {
     /// These rows, with possible repetitions.
     Rows(&'a [u32]),
-    /// Every row once.
+    /// Every row of the node, once each.
     All,
 }
 
@@ -148,7 +148,7 @@ impl Tensor {
         Tensor { name: name.into(), shape: shape.to_vec(), is_statistic: false }
     }
 
-    /// A tensor of statistics.
+    /// A tensor that is measured on the data, not trained.
     pub fn of_statistics(name: impl Into<String>, shape: &[usize]) -> Tensor {
         Tensor { is_statistic: true, ..Tensor::new(name, shape) }
     }
@@ -182,7 +182,7 @@ pub(crate) fn count_trained(tensors: &[Tensor]) -> usize {
 /// The quality of a model on some rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evaluation {
-    /// The number of rows.
+    /// The number of rows that were evaluated.
     pub rows: u64,
     /// The mean loss over them.
     pub loss: f64,

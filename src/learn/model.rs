@@ -347,7 +347,7 @@ impl Model {
         self.check_inputs(data.inputs()).map_err(|error| error.within(&data.name))
     }
 
-    /// The kind of model.
+    /// The kind that `model.kind` names.
     pub fn kind(&self) -> &'static dyn Kind {
         self.kind
     }

@@ -38,12 +38,12 @@ const MAX_HEADER: u64 = 64 << 20;
 /// The prefix of this program's own keys.
 const PREFIX: &str = "gradvine.";
 
-/// All data for prediction.
+/// A model with all that prediction needs, as a file holds it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SavedModel {
-    /// The architecture.
+    /// The kind of model and its sizes.
     pub model: Model,
-    /// Its parameters, flat.
+    /// The parameters of all tensors, one after the other.
     pub x: Vec<f32>,
     /// What was done with the features before training.
     pub preprocessing: Preprocessing,

@@ -167,7 +167,7 @@ impl<'de> Deserialize<'de> for BatchSize {
     }
 }
 
-/// An optimizer's constants, checked.
+/// The constants of the local optimizer, whose bounds are checked.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct OptimizerConfig {
@@ -179,13 +179,13 @@ pub struct OptimizerConfig {
     pub weight_decay: f32,
     /// The constants of AdamW; without them it is stochastic gradient descent.
     pub adam: Option<Adam>,
-    /// Rows of a gradient.
+    /// The number of rows of a gradient.
     pub batch: BatchSize,
-    /// H, at least 1.
+    /// H, the gradients of a round, at least 1.
     pub local_steps: u32,
 }
 
-/// The constants of AdamW.
+/// The constants of AdamW, whose bounds are checked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Adam {

@@ -199,7 +199,7 @@ impl ClassQuality {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ValueQuality {
-    /// The mean absolute error.
+    /// The mean of |predicted - true|.
     pub mae: f64,
     /// The root of the mean square error.
     pub rmse: f64,

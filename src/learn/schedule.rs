@@ -31,29 +31,29 @@ pub enum ScheduleKind {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Schedule {
-    /// The full step size.
+    /// The step size after the warm-up, before `shape` changes it.
     pub step: f64,
-    /// Rounds of warm-up.
+    /// w, the number of rounds of warm-up.
     pub warmup: u64,
-    /// The schedule after them.
+    /// How the step size changes after the warm-up.
     pub shape: Shape,
 }
 
 /// The change of a step size after warm-up.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
-    /// None.
+    /// The step size stays as it is.
     Constant,
     /// Half a cosine down to `last`.
     Cosine {
         /// The step size that round T would have.
         last: f64,
-        /// T.
+        /// T, the number of rounds in all.
         rounds: u64,
     },
     /// Multiplied by `factor` from each of these rounds on.
     Step {
-        /// Rounds, ascending.
+        /// The rounds from which it is multiplied, ascending.
         at: Vec<u64>,
         /// Above 0, up to 1.
         factor: f64,

@@ -15,11 +15,11 @@ pub struct Conditions {
     pub seed: u64,
     /// Links that differ from the rest, lower node first.
     pub links: BTreeMap<(NodeId, NodeId), LinkModel>,
-    /// All other links.
+    /// The model of all links that are not in `links`.
     pub rest: LinkModel,
     /// Whether a node's links share one uplink.
     pub shared_uplink: bool,
-    /// How long gradients take.
+    /// How long a node computes a gradient.
     pub compute: ComputeModel,
 }
 

@@ -20,7 +20,7 @@ use super::channel::LinkModel;
 pub struct Preset {
     /// The name in files and on the command line.
     pub name: &'static str,
-    /// A short description.
+    /// Latency and rate in one line.
     pub summary: &'static str,
     /// The model of its links.
     pub link: LinkModel,

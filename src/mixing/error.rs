@@ -98,7 +98,7 @@ impl TopologyError {
         }
     }
 
-    /// What it prints as.
+    /// The error in the form of keys, which it prints as.
     fn details(&self) -> ConfigError {
         let numbered = |line: &Option<u32>| line.map(|line| format!("line {line}"));
         match self {

@@ -84,7 +84,7 @@ impl Graph {
         Graph { offsets, neighbours, halves, links }
     }
 
-    /// The number of nodes.
+    /// The number of nodes, isolated ones included.
     pub fn nodes(&self) -> usize {
         self.offsets.len() - 1
     }

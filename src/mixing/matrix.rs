@@ -130,7 +130,7 @@ impl MixingMatrix {
         self.own.len()
     }
 
-    /// The graph of W.
+    /// The graph of the off-diagonal entries of W.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
@@ -143,7 +143,7 @@ impl MixingMatrix {
         self.graph.neighbours(i).binary_search(&j).map_or(0.0, |at| self.neighbour_weights(i)[at])
     }
 
-    /// `w_ii`.
+    /// w_ii, the weight of node i for its own model.
     pub fn self_weight(&self, i: NodeId) -> f64 {
         self.own[i.index()]
     }

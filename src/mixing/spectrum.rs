@@ -13,7 +13,7 @@ pub struct Spectrum {
     /// `max(|lambda_2|, |lambda_n|)`: the factor by which one round shrinks disagreement in the
     /// worst case. 0 for a single node.
     pub rho: f64,
-    /// `1 - rho`.
+    /// `1 - rho`, the larger the faster.
     pub gap: f64,
     /// The second largest eigenvalue; 0 for a single node.
     pub lambda_2: f64,
@@ -23,7 +23,7 @@ pub struct Spectrum {
     pub eigenvalues: Option<Vec<f64>>,
     /// `|I - W|_2 = 1 - lambda_n`.
     pub mu: f64,
-    /// How it was computed.
+    /// Whether all eigenvalues were computed, or the two that count.
     pub method: Method,
     /// For Lanczos: the larger of the two residuals `|W v - lambda v|` with `|v| = 1`. An
     /// eigenvalue lies within this distance of each figure.
@@ -135,7 +135,7 @@ impl Spectrum {
         }
     }
 
-    /// W = (1).
+    /// The spectrum of W = (1), a single node.
     fn single(method: Method) -> Spectrum {
         Spectrum {
             rho: 0.0,

@@ -294,7 +294,7 @@ impl Topology {
         self.allow_negative
     }
 
-    /// The number of nodes.
+    /// The number of nodes, at least 1.
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
@@ -304,7 +304,7 @@ impl Topology {
         self.links.len()
     }
 
-    /// The graph.
+    /// The graph of its links, without weights.
     pub fn graph(&self) -> &Graph {
         self.matrix.graph()
     }
@@ -334,7 +334,7 @@ impl Topology {
         Some(&self.links[self.graph().link_index(a, b)?])
     }
 
-    /// The mixing matrix.
+    /// W, the weights of its links.
     pub fn matrix(&self) -> &MixingMatrix {
         &self.matrix
     }

@@ -75,7 +75,7 @@ impl SpanningTree {
         &self.children[self.offsets[node.index()]..self.offsets[node.index() + 1]]
     }
 
-    /// Steps from node 0.
+    /// The number of links between a node and node 0.
     pub fn depth(&self, node: NodeId) -> usize {
         self.depths[node.index()] as usize
     }
@@ -91,7 +91,7 @@ impl SpanningTree {
         (first..first + self.below[ancestor.index()]).contains(&node_at)
     }
 
-    /// The greatest depth.
+    /// The depth of the deepest node.
     pub fn height(&self) -> usize {
         self.depths
             .iter()

@@ -10,7 +10,7 @@ use crate::{drive::Elapsed, gossip::Traffic, run::metrics::Metric};
 pub enum Event {
     /// The link to a neighbour is up.
     Linked {
-        /// The neighbour.
+        /// The neighbour at its other end.
         peer: String,
         /// The number of links that are up.
         up: usize,
@@ -19,9 +19,9 @@ pub enum Event {
     },
     /// A connection broke. [`Event::Linked`] follows when the link is up again.
     LinkLost {
-        /// The neighbour.
+        /// The neighbour at its other end.
         peer: String,
-        /// Stage and cause.
+        /// Where it broke and why, for people.
         reason: String,
     },
     /// The node has waited for some seconds.
@@ -36,34 +36,34 @@ pub enum Event {
     /// The run continues after this many rounds, because a node was started again: this one, or
     /// another one. [`Event::Begun`] follows, and rounds may be reported again.
     Resumed {
-        /// Rounds done.
+        /// The rounds that the checkpoint has done.
         rounds: u64,
     },
     /// The model was evaluated; the same is a line of `metrics.jsonl`.
     Evaluation(Metric),
-    /// A round is over.
+    /// This node has done a round.
     Round {
-        /// Rounds done.
+        /// Rounds done, this one included.
         rounds: u64,
         /// The mean loss over this node's batches of the round.
         loss: f64,
         /// The mean loss over its batches since the last [`Event::Evaluation`] of an earlier round.
         mean_loss: f64,
-        /// Bytes sent so far.
+        /// Bytes that the node has sent so far.
         traffic: Traffic,
-        /// Time since the start.
+        /// The node's clocks since its start.
         elapsed: Elapsed,
     },
     /// The mean of all models after these rounds, with `run.mean_every`: the same at every node.
     Averaged {
-        /// Rounds done.
+        /// The rounds that the mean is taken after.
         rounds: u64,
-        /// d numbers.
+        /// The mean of all models, d numbers.
         mean: Arc<Vec<f32>>,
     },
     /// The rounds are over, or the run ends early: the node's own model is final.
     Final {
-        /// Rounds done.
+        /// The rounds that the run has done.
         rounds: u64,
     },
     /// The mean of all models is final.

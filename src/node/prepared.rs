@@ -80,7 +80,7 @@ impl Prepared {
         &self.design.topology.node(self.place.node).name
     }
 
-    /// Its PeerId.
+    /// The PeerId that follows from the node's key.
     pub fn peer(&self) -> PeerId {
         self.place.peer()
     }

@@ -37,17 +37,17 @@ pub struct Prediction {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LinkLoad {
-    /// The sender.
+    /// The node that sends.
     pub from: NodeId,
-    /// The receiver.
+    /// The node that receives.
     pub to: NodeId,
-    /// Frames.
+    /// The mean number of frames.
     pub frames: f64,
-    /// Payload, in bytes.
+    /// Bytes of payloads, without headers.
     pub payload: f64,
-    /// With headers, before encryption.
+    /// Bytes with envelopes and headers, before encryption.
     pub wire: f64,
-    /// Seconds on the line.
+    /// Seconds in which the line is occupied.
     pub busy_s: f64,
     /// Seconds that its frames would need one after the other, latencies included.
     pub alone_s: f64,

@@ -22,7 +22,7 @@ use crate::{
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Simulated {
-    /// The nodes.
+    /// The results of all nodes, in their order.
     pub ended: Vec<Ended>,
     /// SHA-256 of the times, nodes and kinds of all events, in hexadecimal digits.
     pub trace: String,

@@ -95,11 +95,11 @@ pub enum Pattern {
     Server,
     /// [`Kind::Ring`]: exchanges 0 to n - 2 reduce, the others gather.
     Ring,
-    /// [`Kind::AllToAll`].
+    /// [`Kind::AllToAll`]: one exchange between any two nodes.
     AllToAll,
     /// [`Kind::Hybrid`] with groups of `group` nodes.
     Hybrid {
-        /// Nodes in a group.
+        /// The number of nodes in a group.
         group: usize,
     },
     /// A binomial tree to node 0 and back; any number of nodes.
@@ -428,7 +428,7 @@ impl Collective {
         Collective { pattern, nodes, steps: steps(lag), formats, every: 1 }
     }
 
-    /// As a plan.
+    /// The collective as the plan of a rule.
     pub fn shared(self) -> Arc<dyn Plan> {
         Arc::new(self)
     }

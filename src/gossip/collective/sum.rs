@@ -135,7 +135,7 @@ impl Sum {
         &self.v
     }
 
-    /// Numbers that it keeps.
+    /// How many numbers its buffers hold.
     pub fn scratch(&self) -> usize {
         self.v.len() + self.acc.len()
     }

@@ -20,7 +20,7 @@ pub struct Union {
     d: usize,
     /// This node's entries, until their turn.
     own: Entries,
-    /// Whether they still wait.
+    /// Whether this node's entries are not yet added.
     waits: bool,
     /// On nodes that form sums: the sum of the entries so far, 0 elsewhere.
     acc: Vec<f32>,
@@ -78,7 +78,7 @@ impl Union {
         }
     }
 
-    /// The sum.
+    /// The sum, ascending by index, once all frames are there.
     pub fn total(&self) -> &Entries {
         &self.total
     }
@@ -88,7 +88,7 @@ impl Union {
         self.total.add_into(-1.0 / self.nodes as f32, x);
     }
 
-    /// Numbers that it keeps.
+    /// How many numbers its buffers hold.
     pub fn scratch(&self) -> usize {
         self.acc.len()
     }

@@ -104,7 +104,7 @@ pub struct Entry {
     pub name: &'static str,
     /// What it does, in one line.
     pub summary: &'static str,
-    /// Authors, title, year, equation.
+    /// Authors, title, year and numbers of equations.
     pub paper: &'static str,
     /// The equations of a round, in the paper's letters, one a line.
     pub update: &'static str,
@@ -205,15 +205,15 @@ impl Named for Entry {
 /// The setting that a rule is prepared for.
 #[derive(Clone)]
 pub struct Setting<'a> {
-    /// The links between nodes.
+    /// The links between nodes, with their weights.
     pub topology: &'a Arc<Topology>,
     /// The meetings of each round, with their weights.
     pub schedule: &'a Arc<Schedule>,
-    /// The compressor of vectors.
+    /// The compressor that the experiment names.
     pub compressor: &'a Arc<dyn Compressor>,
     /// The compressor's nominal delta at this dimension.
     pub nominal_delta: f64,
-    /// The model's dimension d.
+    /// The dimension d of the model.
     pub parameters: usize,
     /// Rows and columns of each of the model's tensors, in order, for rules that work on one matrix
     /// per layer. A vector has one column.
@@ -273,13 +273,13 @@ pub type Spawn = Arc<dyn Fn(NodeId, &[f32]) -> Box<dyn Rule> + Send + Sync>;
 pub struct Prepared {
     /// The program of a round.
     pub plan: Arc<dyn Plan>,
-    /// All constants, `kind` first.
+    /// All constants with their values, `kind` first.
     pub resolved: toml::Table,
     /// Warnings about settings that are allowed but doubtful.
     pub warnings: Vec<String>,
     /// gamma, if it mixes by I + gamma (W - I): what it is, or is at first. 1 for all others.
     pub relaxation: f64,
-    /// Makes one node's rule.
+    /// Makes the rule of one node.
     pub spawn: Spawn,
 }
 

@@ -133,7 +133,7 @@ pub trait Family: Sync + fmt::Debug {
 /// The size of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// The number of nodes.
+    /// The number of nodes, which may be too large to build.
     pub nodes: u128,
     /// An upper bound of the number of links.
     pub links: u128,
@@ -142,7 +142,7 @@ pub struct Size {
 /// Why a family has no graph for its arguments: the key at fault, and the accepted values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The key.
+    /// The key whose value is refused.
     pub key: &'static str,
     /// The problem and the accepted values.
     pub problem: String,
@@ -248,7 +248,7 @@ impl Shape {
         Graph::new(self.nodes(), links)
     }
 
-    /// The family.
+    /// The family that it is a member of.
     pub fn family(&self) -> &'static dyn Family {
         self.family
     }
@@ -258,7 +258,7 @@ impl Shape {
         self.family.keys().iter().copied().zip(self.arguments.iter().copied())
     }
 
-    /// The number of nodes.
+    /// The number of nodes, from the family's formula.
     pub fn nodes(&self) -> usize {
         self.family.size(&self.arguments).map_or(1, |size| size.nodes as usize)
     }

@@ -2,7 +2,7 @@
 
 use super::{Family, Refusal, wave};
 
-/// `path:8`.
+/// `path:8`: a line of nodes, without a ring's last link.
 #[derive(Debug)]
 pub(super) struct Path;
 

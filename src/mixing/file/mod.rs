@@ -28,9 +28,9 @@ pub const MAX_FILE_BYTES: u64 = 64 << 20;
 pub enum FileFormat {
     /// `.toml`: families, deployments, custom graphs.
     Toml,
-    /// `.graphml`: Gephi, yEd, NetworkX.
+    /// `.graphml`: as Gephi, yEd and NetworkX write it.
     GraphMl,
-    /// `.dot` or `.gv`: Graphviz.
+    /// `.dot` or `.gv`: as Graphviz reads it.
     Dot,
     /// `.csv`: an edge list, `source,target[,weight][,latency_ms][,bandwidth_mbps]`, with or
     /// without a header.

@@ -18,7 +18,7 @@ pub struct Mix {
 /// One node's part of one round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Turn<'a> {
-    /// w_ii.
+    /// w_ii, its weight for its own model.
     pub own: f64,
     /// The nodes from which it receives, ascending.
     pub from: &'a [NodeId],

@@ -35,7 +35,7 @@ pub struct Rate {
     /// The factor per round; 0 if a period ends in exact agreement; measured if the rounds are
     /// random.
     pub rho: f64,
-    /// `1 - rho`.
+    /// `1 - rho`, the larger the faster.
     pub gap: f64,
     /// The least t at which the first t rounds shrink any disagreement (the norm, not its square)
     /// to a hundredth; `None` if it never shrinks.
