@@ -28,7 +28,7 @@ pub struct Preset {
 
 const MS: u64 = 1_000_000;
 
-/// All presets.
+/// Every preset, as `network.preset` accepts them.
 pub static PRESETS: [Preset; 6] = [
     Preset { name: "ideal", summary: "no latency, no limit", link: LinkModel::IDEAL },
     Preset { name: "data-center", summary: "0.05 ms, 10 Gbit/s", link: link(MS / 20, 10e9) },

@@ -143,7 +143,7 @@ impl Place {
         Ok(self)
     }
 
-    /// The number of neighbours.
+    /// The number of neighbours in the topology.
     pub fn neighbours(&self) -> usize {
         self.neighbours.len()
     }
@@ -171,7 +171,7 @@ impl Place {
         &self.own_addresses
     }
 
-    /// This node's PeerId.
+    /// The PeerId that follows from this node's key.
     pub fn peer(&self) -> PeerId {
         self.key.public().to_peer_id()
     }

@@ -37,7 +37,7 @@ pub(super) const TRIPS: usize = 11;
 /// The time limit of one step: a dial, a stream, an answer.
 pub(super) const STEP: Duration = Duration::from_secs(10);
 
-/// What a neighbour runs.
+/// The command that runs at the other end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counterpart {
     /// A node that waits for the run to begin.

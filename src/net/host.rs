@@ -58,7 +58,7 @@ pub(super) const PARTING: Duration = Duration::from_secs(5);
 
 /// The settings of a host.
 pub struct HostConfig {
-    /// This node's key.
+    /// The key that proves this node's PeerId.
     pub key: Keypair,
     /// The addresses to listen on; port 0 takes a free one.
     pub listen: Vec<Multiaddr>,
@@ -66,7 +66,7 @@ pub struct HostConfig {
     pub addresses: Vec<Multiaddr>,
     /// Whether connections through relays may carry frames.
     pub relayed: bool,
-    /// This node's number.
+    /// This node's number among `nodes`.
     pub node: NodeId,
     /// The number of nodes in the topology.
     pub nodes: usize,
@@ -82,7 +82,7 @@ pub struct HostConfig {
     pub security: Security,
     /// Where a router forwards ports to this node, if it asks one.
     pub outside: Option<watch::Receiver<Vec<Multiaddr>>>,
-    /// Time limits.
+    /// How long its tasks wait for neighbours.
     pub deadlines: Deadlines,
     /// Whether this node goes back to a checkpoint when a neighbour's program was started again.
     pub restarts: bool,
@@ -96,7 +96,7 @@ pub struct HostConfig {
 pub struct Host {
     peer: PeerId,
     listen: Vec<Multiaddr>,
-    /// Its addresses at relays.
+    /// The addresses at relays by which it is reached.
     relays: Vec<Multiaddr>,
     links: LiteMap<NodeId, Handles>,
     leave: watch::Sender<Leaving>,

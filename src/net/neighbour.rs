@@ -8,11 +8,11 @@ use crate::units::NodeId;
 /// A neighbour as the topology names it.
 #[derive(Clone, Debug)]
 pub struct Neighbour {
-    /// Its number.
+    /// Its number in the topology.
     pub node: NodeId,
-    /// Its name.
+    /// Its name in the topology.
     pub name: String,
-    /// Its PeerId.
+    /// Its PeerId in the topology: only its key proves it.
     pub peer: PeerId,
     /// Whether the run does not use this link now: the neighbour is no member, or the link is left
     /// out. Its connections are only noticed.

@@ -59,7 +59,7 @@ const PUNCH: Duration = Duration::from_secs(5);
 /// One address of a neighbour.
 #[derive(Clone, Debug)]
 pub struct Reach {
-    /// The address.
+    /// As the topology has it.
     pub address: Multiaddr,
     /// The seconds until the connection was secured, or why there is none.
     pub connected: Result<f64, String>,
@@ -69,13 +69,13 @@ pub struct Reach {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Measured {
-    /// What the neighbour runs.
+    /// The command that runs there.
     pub counterpart: Counterpart,
     /// The address of the connection.
     pub address: Multiaddr,
     /// Whether it leads through a relay.
     pub relayed: bool,
-    /// How it is encrypted.
+    /// The protocol that encrypts it, with its cipher if that is known.
     pub cipher: String,
     /// The median round trip, in seconds.
     pub round_trip_s: f64,
@@ -87,12 +87,12 @@ pub struct Measured {
     pub received: f64,
 }
 
-/// One neighbour.
+/// A neighbour, and whether each of its addresses and the link work.
 #[derive(Clone, Debug)]
 pub struct Examined {
-    /// Its number.
+    /// Its number in the topology.
     pub node: NodeId,
-    /// Its name.
+    /// Its name in the topology.
     pub name: String,
     /// Its addresses in the topology.
     pub addresses: Vec<Reach>,
@@ -106,7 +106,7 @@ pub struct Examined {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AtRelay {
-    /// The relay's address.
+    /// As the topology has it, relay included.
     pub address: Multiaddr,
     /// Whether a place is reserved there, or why not.
     pub reserved: Result<(), String>,
@@ -120,12 +120,12 @@ pub struct AtRelay {
 pub struct Examination {
     /// The addresses of this node: each as it listens, or why it cannot.
     pub listening: Vec<Result<Multiaddr, ConfigError>>,
-    /// Its relays.
+    /// The relays at which the topology gives it an address.
     pub relays: Vec<AtRelay>,
     /// If it asks its router for ports: each address, and where it is reached from outside, or why
     /// it is not.
     pub forwarded: Vec<(Multiaddr, Result<Multiaddr, String>)>,
-    /// Its neighbours.
+    /// All neighbours, those that were not reached too.
     pub neighbours: Vec<Examined>,
 }
 

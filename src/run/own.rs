@@ -94,7 +94,7 @@ type EvaluateModel = dyn FnMut(&[f32]) -> Measures + Send;
 pub struct Evaluate(Arc<Mutex<EvaluateModel>>);
 
 impl Evaluate {
-    /// Evaluates with this function.
+    /// Calls this function with a model of d numbers.
     pub fn new(evaluate: impl FnMut(&[f32]) -> Measures + Send + 'static) -> Evaluate {
         Evaluate(Arc::new(Mutex::new(evaluate)))
     }

@@ -52,7 +52,7 @@ pub struct Finished {
     pub summary: Summary,
     /// The bytes that formed the mean over a spanning tree.
     pub tree_bytes: u64,
-    /// The run directory.
+    /// The path of the run directory.
     pub directory: PathBuf,
 }
 
@@ -99,7 +99,7 @@ pub enum SessionEvent<'a> {
     Progress(&'a Progress),
     /// The run continues from checkpoints, after this many rounds.
     Resumed {
-        /// The number of rounds.
+        /// The rounds that the checkpoints have done.
         rounds: u64,
     },
 }
@@ -118,12 +118,12 @@ impl Session {
         self
     }
 
-    /// The run.
+    /// The resolved run, with the data of all nodes.
     pub fn whole(&self) -> &Arc<Whole> {
         &self.whole
     }
 
-    /// The run directory.
+    /// The directory that the run is written into.
     pub fn directory(&self) -> &RunDirectory {
         &self.directory
     }

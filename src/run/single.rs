@@ -192,9 +192,9 @@ fn remarks_of(design: &Design, train: &Dataset, test: Option<&Dataset>) -> Vec<S
 pub struct Single {
     /// The design that all nodes share.
     pub design: Arc<Design>,
-    /// The model.
+    /// The model, with its sizes from the data or the experiment.
     pub model: Model,
-    /// The node's number.
+    /// The node's number in the topology.
     pub node: NodeId,
     /// Its core and learner, until the driver takes them.
     pub spec: Option<NodeSpec>,
@@ -210,7 +210,7 @@ pub struct Single {
     pub read: DataRecord,
     /// The rows that this node trains on.
     train: Arc<Shared>,
-    /// This node's test rows.
+    /// The rows that this node tests on, if it has any.
     pub test: Option<Arc<Shared>>,
     /// What the user should know about the node's initial values.
     pub warning: Option<String>,

@@ -32,7 +32,7 @@ pub struct Progress {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// Rounds done.
+    /// Rounds that all nodes had done.
     pub rounds: u64,
     /// Seconds from the start until the last node had done them; virtual time in the simulator.
     pub time_s: f64,

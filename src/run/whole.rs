@@ -44,7 +44,7 @@ use crate::{
 pub struct Whole {
     /// The design that all nodes share.
     pub design: Arc<Design>,
-    /// The model.
+    /// The model, with its sizes from the data.
     pub model: Model,
     /// The rows that each node trains on.
     pub shards: Vec<Arc<Shared>>,
@@ -275,6 +275,6 @@ pub(super) fn gradients_take(
 pub struct Pooled {
     /// Mean loss over all training rows.
     pub train_loss: f64,
-    /// On the test rows.
+    /// The mean loss and the accuracy on the test rows.
     pub test: Option<Score>,
 }

@@ -38,7 +38,7 @@ pub enum FileFormat {
 }
 
 impl FileFormat {
-    /// Every format.
+    /// Every format, in the order of messages.
     pub const ALL: [FileFormat; 4] =
         [FileFormat::Toml, FileFormat::GraphMl, FileFormat::Dot, FileFormat::Csv];
 

@@ -35,7 +35,7 @@ pub(super) enum Fault {
         /// Their newest checkpoints are damaged.
         damage: bool,
     },
-    /// A link carries nothing.
+    /// A link carries nothing until the fault is over.
     Cut {
         link: usize,
     },

@@ -18,7 +18,7 @@ use crate::{
 pub enum Difference {
     /// In their files: the place, the key and both values.
     Files(ConfigError),
-    /// In their programs.
+    /// In their programs, for example their versions.
     Programs(String),
 }
 
@@ -82,7 +82,7 @@ pub enum Event {
     Lost {
         /// The neighbour at its other end.
         peer: NodeId,
-        /// Stage and cause.
+        /// Where it broke and why, for people.
         reason: String,
     },
     /// A link that was lost during the run is up again.
@@ -100,28 +100,28 @@ pub enum Event {
     Down {
         /// The neighbour at its other end.
         peer: NodeId,
-        /// Stage and cause.
+        /// Where it ended and why, for people.
         reason: String,
     },
     /// A neighbour left the run early and gave its reason; its link is down.
     Left {
-        /// The neighbour.
+        /// The neighbour that has left.
         peer: NodeId,
         /// The first failure of the run.
         cause: Cause,
     },
     /// A neighbour reports how far its part of the network is linked.
     Start {
-        /// The neighbour.
+        /// The neighbour that reports.
         from: NodeId,
-        /// The report.
+        /// How far its part of the network is.
         message: StartMessage,
     },
     /// The two ends would run different things.
     Differs {
-        /// The neighbour.
+        /// The neighbour at the other end.
         peer: NodeId,
-        /// The difference.
+        /// The first difference that was found.
         difference: Difference,
     },
     /// A neighbour is there, but takes part in another membership, or in the choice of one; or its
@@ -129,7 +129,7 @@ pub enum Event {
     Elsewhere(NodeId),
     /// A neighbour refuses this program: another one with the same key was started before it.
     Rival {
-        /// The neighbour.
+        /// The neighbour that refuses.
         peer: NodeId,
         /// Where the other one is.
         text: String,

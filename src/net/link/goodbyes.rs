@@ -13,7 +13,7 @@ use crate::{gossip::Cause, net::life::limits::Budget};
 #[derive(Default)]
 pub(crate) struct Goodbyes {
     pub reason: Leaving,
-    /// All frames are written.
+    /// Whether all frames of this end are written.
     written: bool,
     /// When the neighbour closed its stream of frames.
     read: Option<Instant>,
@@ -23,7 +23,7 @@ pub(crate) struct Goodbyes {
     pub received: bool,
     /// Whether the user knows of another program with this node's key.
     pub told: bool,
-    /// Start messages received.
+    /// How many start messages have been received.
     pub start_messages: u32,
     /// What the neighbour may still send without content.
     pub budget: Budget,

@@ -38,7 +38,7 @@ pub(crate) const SECTIONS: [Section; 3] = [Section::Topology, Section::Experimen
 pub enum Verdict {
     /// They may run together; states whether their arithmetic agrees.
     Same {
-        /// Whether the self-tests agree.
+        /// Whether both self-tests give the same bits.
         arithmetic: bool,
     },
     /// Their files differ in a value without a section text: its name, ours and theirs.

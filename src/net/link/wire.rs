@@ -34,7 +34,7 @@ pub enum Message {
     Text(Section, String),
     /// This many frames have arrived whole.
     Ack(u64),
-    /// The sender is alive.
+    /// A sign of life without further content.
     Heartbeat,
     /// Nothing more will come; `None` if the run is over, else the reason why this node leaves.
     Goodbye(Option<Reason>),
@@ -59,7 +59,7 @@ pub enum Message {
 /// When checkpoints are written. A newer schedule replaces an older one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// Counts the schedules.
+    /// The schedule replaces those of lower numbers.
     pub number: u64,
     /// The rounds after which the next one is due; 0 for none.
     pub next: u64,
@@ -70,9 +70,9 @@ pub struct Schedule {
 /// Why a node leaves a run: the first failure that it knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// The node that failed.
+    /// The number of the node that failed.
     pub node: u32,
-    /// The failure.
+    /// What has happened there, in words.
     pub text: String,
     /// Whether that node only leaves.
     pub leaves: bool,
@@ -118,20 +118,20 @@ impl Saved {
 pub struct Kept {
     /// The membership in which it was written.
     pub membership: u64,
-    /// Rounds done.
+    /// The rounds that it has done.
     pub rounds: u64,
 }
 
 /// Where a run begins or continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beginning {
-    /// Rounds done.
+    /// The rounds that were done when it begins.
     pub rounds: u64,
     /// Whether all nodes begin at the mean of the models that some have, after round 0.
     pub again: bool,
     /// The nodes that have no checkpoint of that round: they give no model to the mean.
     pub without: Vec<NodeId>,
-    /// All changes so far.
+    /// All changes of the members so far.
     pub history: Vec<Change>,
 }
 
@@ -153,7 +153,7 @@ pub(crate) const ASSEMBLY: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Section {
-    /// Nodes, links, weights.
+    /// Nodes and links with their weights.
     Topology,
     /// Rule, compressor, optimizer, seed, rounds.
     Experiment,
@@ -174,15 +174,15 @@ impl std::fmt::Display for Section {
 /// The first message: the identity of a node and the digests of its run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// [`crate::net::VERSION`].
+    /// The protocol version, [`crate::net::VERSION`].
     pub(crate) version: u32,
-    /// The run's id.
+    /// The name of the run, `run.id`.
     pub(crate) run: String,
     /// This node's number in the topology.
     pub(crate) node: u32,
     /// SHA-256 of each section's canonical text, in the order of [`Section`].
     pub(crate) digests: [[u8; 32]; 3],
-    /// The model's dimension d.
+    /// The dimension d of the model.
     pub(crate) parameters: u64,
     /// Hash of the arithmetic self-test.
     pub(crate) arithmetic: u64,
@@ -209,14 +209,14 @@ pub enum WireError {
     /// The stream failed or ended.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// Longer than allowed.
+    /// A message or frame that is longer than allowed.
     #[error("a {what} of {length} bytes: at most {limit} are accepted")]
     Long {
-        /// Message or frame.
+        /// Either `message` or `frame`, for the text.
         what: &'static str,
-        /// The length announced.
+        /// The length that the sender has announced.
         length: u64,
-        /// The maximum length.
+        /// The greatest length that is accepted.
         limit: usize,
     },
     /// The bytes do not decode.
@@ -225,7 +225,7 @@ pub enum WireError {
     /// A frame that continues with another length than it began with.
     #[error("a frame of {found} bytes, which had {begun} bytes when it began")]
     Continued {
-        /// The length announced.
+        /// The length that is announced now.
         found: usize,
         /// The length announced on the connection before.
         begun: usize,
@@ -233,9 +233,9 @@ pub enum WireError {
     /// A gap or a repetition.
     #[error("frame number {found} instead of {expected}")]
     Sequence {
-        /// The number announced.
+        /// The number that the sender has announced.
         found: u64,
-        /// The number expected.
+        /// The number that is next in order.
         expected: u64,
     },
 }

@@ -75,22 +75,22 @@ struct Behaviour {
 pub enum RelayEvent {
     /// A node can be reached through this relay.
     Reserved {
-        /// The node.
+        /// The node that reserved a place.
         node: String,
     },
     /// A node can no longer be reached through this relay.
     Released {
-        /// The node.
+        /// The node that has lost its place.
         node: String,
     },
-    /// A relayed link began.
+    /// A link through this relay began.
     Opened {
         /// The node that asked for it.
         from: String,
         /// The node that it reaches.
         to: String,
     },
-    /// A relayed link ended.
+    /// A link through this relay ended.
     Closed {
         /// The node that asked for it.
         from: String,
@@ -105,12 +105,12 @@ pub enum RelayEvent {
         from: String,
         /// The node that it asked for.
         to: String,
-        /// Why.
+        /// Why the relay has refused it.
         reason: String,
     },
     /// A node causes many events: some of them were left out.
     Omitted {
-        /// The node.
+        /// The node that causes them.
         node: String,
         /// How many were left out.
         count: u64,
@@ -160,7 +160,7 @@ fn named(addresses: &str) -> String {
     addresses.replace("/ip6/::/", "/ip6/PUBLIC-ADDRESS/")
 }
 
-/// A relay that listens.
+/// A running relay, which links nodes that cannot reach each other.
 pub struct Relay {
     swarm: Swarm<Behaviour>,
     names: LiteMap<PeerId, String>,
@@ -211,7 +211,7 @@ impl Relay {
         })
     }
 
-    /// Its PeerId.
+    /// The PeerId that follows from the relay's key.
     pub fn peer(&self) -> PeerId {
         *self.swarm.local_peer_id()
     }

@@ -162,7 +162,7 @@ pub(crate) struct Dial {
     pub under_way: Option<ConnectionId>,
     /// Since when there is a connection.
     since: Option<Instant>,
-    /// The shortest pause.
+    /// The least pause between two attempts.
     least: Duration,
 }
 

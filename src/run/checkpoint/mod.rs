@@ -106,7 +106,7 @@ impl Written {
 pub enum Every {
     /// After this many rounds each.
     Rounds(u64),
-    /// After this time.
+    /// After each interval of this length.
     Time(Duration),
     /// Never: a run that is disturbed starts from the beginning.
     Never,

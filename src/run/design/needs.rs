@@ -52,7 +52,7 @@ pub(crate) fn one_copy(parameters: usize) -> Result<(), ConfigError> {
 pub struct Needs {
     /// Vectors of rules and optimizers, and the models of an evaluation.
     pub vectors: u64,
-    /// Frames in flight.
+    /// Frames that are sent or received.
     pub frames: u64,
     /// Scaled rows and setup records.
     pub data: u64,
@@ -121,7 +121,7 @@ impl Needs {
         }
     }
 
-    /// The sum, in bytes.
+    /// The sum of all parts, in bytes.
     pub(crate) fn total(&self) -> u64 {
         self.vectors.saturating_add(self.frames).saturating_add(self.data)
     }

@@ -16,13 +16,13 @@ use crate::{
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Outlook {
-    /// The rule's name.
+    /// The value of `rule.kind`.
     pub rule: String,
-    /// The topology's name.
+    /// The name that the topology gives itself.
     pub topology: String,
     /// The compressor's name with its constants.
     pub compressor: String,
-    /// Gradients of a round.
+    /// Gradients that a node computes in a round.
     pub local_steps: u32,
     /// The number of rounds with the same number of gradients.
     pub rounds: u64,
@@ -84,7 +84,7 @@ impl Outlook {
         })
     }
 
-    /// Seconds of the run.
+    /// The predicted seconds of all rounds.
     pub fn run_s(&self) -> f64 {
         self.prediction.run_s(self.rounds)
     }

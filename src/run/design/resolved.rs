@@ -34,20 +34,20 @@ pub struct Design {
     pub topology: Arc<Topology>,
     /// The links in use in each round.
     pub schedule: Arc<Schedule>,
-    /// The tensors of x.
+    /// The tensors of the model, in the order of x.
     pub tensors: Vec<Tensor>,
     /// The number of features, if the model is one of ours and rows are tables; else 0.
     pub features: usize,
     /// The maximum number of classes in a node's rows, or the number of predicted values; 0 for a
     /// model that a program brings.
     pub outputs: usize,
-    /// The compressor of vectors.
+    /// The compressor that the experiment names.
     pub compressor: Arc<dyn Compressor>,
     /// The compressor's nominal delta at the model's dimension.
     pub nominal_delta: f64,
     /// The rule, ready for every node.
     pub rule: Prepared,
-    /// The local optimizer.
+    /// The local optimizer with its schedule.
     pub optimizer: OptimizerConfig,
     /// x_0: the same on every node, or this node's if one node gives its own to all.
     pub initial: Arc<Vec<f32>>,
@@ -339,7 +339,7 @@ impl Design {
         )
     }
 
-    /// The model's dimension d.
+    /// The dimension d of the model.
     pub fn parameters(&self) -> usize {
         self.initial.len()
     }
@@ -385,7 +385,7 @@ impl Design {
         Ok(Model::resolve(&self.experiment.model, None, None)?)
     }
 
-    /// The rule's name.
+    /// The value of `rule.kind`.
     pub fn rule_name(&self) -> &str {
         self.experiment.rule.get("kind").and_then(toml::Value::as_str).unwrap_or("?")
     }

@@ -142,7 +142,7 @@ impl RunDirectory {
         }
     }
 
-    /// Its path.
+    /// The folder, as it was given.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Metric {
-    /// Rounds done.
+    /// The rounds done at this evaluation.
     pub round: u64,
-    /// The node.
+    /// The node's number in the topology.
     pub node: u32,
     /// Seconds since the start; virtual time in a simulation.
     pub time_s: f64,
@@ -32,7 +32,7 @@ pub struct Metric {
     /// (1/n) sum |x_i - mean|^2, if one process has all nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consensus: Option<f64>,
-    /// Bytes of payloads.
+    /// Bytes of payloads, without headers.
     pub bytes_payload: u64,
     /// Envelopes, headers and payloads, before encryption.
     pub bytes_wire: u64,

@@ -21,13 +21,13 @@ use crate::{
 pub struct Run {
     /// Its name in comparisons with other runs.
     pub name: String,
-    /// Its directory.
+    /// The run directory that was read.
     pub path: PathBuf,
-    /// The resolved experiment.
+    /// The experiment with all its defaults.
     pub experiment: Experiment,
     /// Every key of it and its value as TOML, in the order of the file.
     pub settings: Vec<(String, String)>,
-    /// Graph and weights.
+    /// The links of the run with their weights.
     pub topology: Topology,
     /// The summary; `None` while the run continues, or if it was killed.
     pub summary: Option<Summary>,
@@ -42,7 +42,7 @@ pub struct Run {
 /// One evaluation: the lines of all nodes for one round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
-    /// Rounds done.
+    /// The rounds done at this evaluation.
     pub round: u64,
     /// Seconds since the start, of the slowest node; virtual time in a simulation.
     pub time_s: f64,
@@ -62,18 +62,18 @@ pub struct Point {
 /// Mean, least and greatest over the nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
-    /// The mean.
+    /// The mean over the nodes.
     pub mean: f64,
-    /// The least.
+    /// The least value of a node.
     pub least: f64,
-    /// The greatest.
+    /// The greatest value of a node.
     pub greatest: f64,
 }
 
-/// How a run ended.
+/// How a run ended, from its summary.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Status {
-    /// All rounds, all nodes.
+    /// All nodes have done all rounds.
     Done,
     /// The round in which a value stopped being finite.
     Diverged(u64),
@@ -81,7 +81,7 @@ pub enum Status {
     Interrupted(u64),
     /// Why it could not continue.
     Failed(String),
-    /// Nodes that missed rounds.
+    /// These nodes have missed rounds.
     Short(Vec<String>),
     /// It has no summary: it still runs, or it was killed.
     Unfinished,
@@ -136,7 +136,7 @@ impl Run {
         })
     }
 
-    /// How the run ended.
+    /// How the run ended, by the worst that happened.
     pub fn status(&self) -> Status {
         let Some(summary) = &self.summary else { return Status::Unfinished };
         if let Some(round) = summary.diverged_at {

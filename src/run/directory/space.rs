@@ -40,7 +40,7 @@ pub enum SavedFiles {
 pub struct Space {
     /// The models' numbers, exactly.
     pub(crate) models: u64,
-    /// All files, approximately.
+    /// An estimate of all files.
     pub all: u64,
 }
 

@@ -31,7 +31,7 @@ const SHOWN: usize = 20;
 /// How good a model is on test rows. Unknown values are left out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// How many rows.
+    /// The number of test rows.
     pub rows: u64,
     /// The mean loss over them.
     #[serde(with = "or_nan")]
@@ -52,24 +52,24 @@ pub struct Figures {
     /// Always predicting the most frequent class of all training rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Baseline>,
-    /// Each class.
+    /// The figures of each class, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<ClassFigures>,
     /// Rows of each class (down) by predicted class (across).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub confusion: Vec<Vec<u64>>,
-    /// Each predicted number.
+    /// The figures of each predicted number, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<OutputFigures>,
 }
 
-/// Always predicting one class.
+/// How good it is to predict the same class always.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Baseline {
-    /// The class.
+    /// The name of the class that is predicted.
     pub class: String,
-    /// The accuracy.
+    /// The share of rows that are of this class.
     pub accuracy: f64,
 }
 
@@ -77,9 +77,9 @@ pub struct Baseline {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ClassFigures {
-    /// The class.
+    /// The name of the class.
     pub class: String,
-    /// Its rows.
+    /// The test rows that are of it.
     pub rows: u64,
     /// The rows that were predicted to be of it.
     pub predicted: u64,
@@ -98,9 +98,9 @@ pub struct ClassFigures {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct OutputFigures {
-    /// Its name.
+    /// The name of the predicted column.
     pub output: String,
-    /// The mean absolute error.
+    /// The mean of |predicted - true|.
     pub mae: f64,
     /// The root of the mean square error.
     pub rmse: f64,

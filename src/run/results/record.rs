@@ -34,7 +34,7 @@ pub(crate) const MOST_ROWS: u64 = 1 << 53;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Closing {
-    /// Rounds done.
+    /// Rounds that this node has done.
     pub rounds: u64,
     /// Rounds in which it did not take part.
     pub missed: Vec<u64>,
@@ -45,7 +45,7 @@ pub struct Closing {
     pub digest: String,
     /// The same of the mean of all models; `None` if the run ended before it was formed.
     pub mean: Option<String>,
-    /// Rows of the shard.
+    /// The training rows of its shard.
     pub rows: u64,
     /// Rows per class, if there are classes. Empty if there are more than [`MOST_CLASSES`].
     pub classes: Vec<u64>,
@@ -72,7 +72,7 @@ pub struct Closing {
     pub arithmetic: String,
     /// Bytes sent for the rule: payload, wire, dense.
     pub bytes: [u64; 3],
-    /// Seconds since its start.
+    /// Seconds since the node's start.
     pub time_s: f64,
     /// The part of them spent on gradients.
     pub computing_s: f64,
@@ -91,7 +91,7 @@ pub struct Closing {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Score {
-    /// How many rows.
+    /// The number of rows that were evaluated.
     pub rows: u64,
     /// Mean loss; NaN if it is not finite.
     #[serde(with = "or_nan")]
@@ -268,7 +268,7 @@ impl Closing {
         if rows.len() > MOST_CLASSES { Vec::new() } else { rows }
     }
 
-    /// The traffic by neighbour.
+    /// The traffic in the form of `links`.
     pub fn links(links: &[LinkTraffic]) -> Vec<[u64; 3]> {
         if links.len() > MOST_LINKS {
             return Vec::new();

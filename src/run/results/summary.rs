@@ -26,9 +26,9 @@ pub enum SummaryError {
     /// There is not one record for each node.
     #[error("{records} records of {nodes} nodes")]
     Count {
-        /// The number of records.
+        /// How many records there are.
         records: usize,
-        /// The number of nodes.
+        /// How many nodes the run has.
         nodes: usize,
     },
     /// No record can be used.
@@ -49,18 +49,18 @@ pub enum SummaryError {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Summary {
-    /// The rule's name.
+    /// The value of `rule.kind`.
     pub rule: String,
-    /// The compressor's name.
+    /// The name of the compressor, as it names itself.
     pub compressor: String,
-    /// The topology's name.
+    /// The name that the topology gives itself.
     pub topology: String,
     /// The links of each round, unless every link is used in every round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
-    /// n.
+    /// The number n of nodes.
     pub nodes: usize,
-    /// d.
+    /// The dimension d of the model.
     pub parameters: usize,
     /// How the nodes' losses are weighted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,12 +68,12 @@ pub struct Summary {
     /// The names of the classes, if they have names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
-    /// Rounds done.
+    /// The rounds that the run has done.
     pub rounds: u64,
     /// max(|lambda_2|, |lambda_n|) of W; for a schedule the factor per round by which a period
     /// shrinks disagreement.
     pub rho: f64,
-    /// 1 - rho.
+    /// 1 - rho, the larger the faster.
     pub gap: f64,
     /// The results at the end.
     #[serde(rename = "final")]
@@ -203,10 +203,10 @@ pub struct Outcome {
     /// Mean over the nodes of their own models' test accuracy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_accuracy_mean: Option<f64>,
-    /// The worst node's.
+    /// The least of these accuracies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_accuracy_min: Option<f64>,
-    /// The mean model's.
+    /// The mean model's accuracy on the test rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_accuracy_of_mean: Option<f64>,
     /// The mean model's loss on the test rows.
@@ -229,9 +229,9 @@ pub struct Outcome {
 pub struct OwnMeasure {
     /// Mean over the nodes, each of its own model.
     pub mean: f64,
-    /// The least of these.
+    /// The least value of a node.
     pub min: f64,
-    /// The greatest.
+    /// The greatest value of a node.
     pub max: f64,
     /// Mean over the nodes, all of the mean model.
     pub of_mean: f64,
@@ -244,7 +244,7 @@ pub struct PooledOutcome {
     /// Mean loss over all training rows; NaN if it diverged.
     #[serde(with = "super::record::or_nan")]
     pub train_loss: f64,
-    /// On the test rows.
+    /// The share of test rows classified correctly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test_accuracy: Option<f64>,
 }
@@ -261,7 +261,7 @@ impl From<Pooled> for PooledOutcome {
 /// Bytes sent by all nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TotalBytes {
-    /// Payloads.
+    /// Bytes of payloads, without headers.
     pub payload: u64,
     /// Envelopes, headers and payloads, before encryption.
     pub wire: u64,
@@ -272,14 +272,14 @@ pub struct TotalBytes {
 /// One node's part in a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Participation {
-    /// Rounds done.
+    /// Rounds that this node has done.
     pub rounds: u64,
     /// How often its program was started again.
     #[serde(default, skip_serializing_if = "is_none")]
     pub restarts: u64,
-    /// Rows of its shard.
+    /// The training rows of its shard.
     pub rows: u64,
-    /// Rows per class.
+    /// The training rows of each class.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<u64>,
     /// Its own model on its test rows.
@@ -303,7 +303,7 @@ pub struct Participation {
     /// if the members of the run changed: links are counted from the last change on.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub links: IndexMap<String, LinkBytes>,
-    /// SHA-256 of its model.
+    /// SHA-256 of its model, in hexadecimal digits.
     pub digest: String,
     /// Hash of its arithmetic self-test: if nodes differ, the digest depends on which machine ran
     /// which node.
@@ -314,7 +314,7 @@ pub struct Participation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LinkBytes {
-    /// Payloads.
+    /// Bytes of payloads, without headers.
     pub payload: u64,
     /// Envelopes, headers and payloads, before encryption.
     pub wire: u64,
@@ -518,7 +518,7 @@ impl Summary {
         }
     }
 
-    /// Adds a node's part.
+    /// Adds what a node has done and sent.
     pub fn add(&mut self, name: &str, part: Participation, time_s: f64) {
         let sums = [&mut self.bytes.payload, &mut self.bytes.wire, &mut self.bytes.dense];
         for (sum, more) in

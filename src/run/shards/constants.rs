@@ -27,15 +27,15 @@ const BATCHES: u64 = 32;
 /// The maximum number of rounds of the power iteration.
 const ITERATIONS: usize = 30;
 
-/// The measured constants.
+/// What bounds of the theory need, measured on the rows.
 #[derive(Clone, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct Constants {
-    /// L at x_0.
+    /// L: the largest eigenvalue of the Hessian of f at x_0.
     pub smoothness: f64,
-    /// sigma^2.
+    /// sigma^2: the variance of the nodes' mini-batch gradients at x_0.
     pub within: f64,
-    /// zeta^2.
+    /// zeta^2: the variance of grad f_i over the nodes i at x_0.
     pub between: f64,
     /// |grad f|^2 at x_0, for comparison.
     pub gradient: f64,

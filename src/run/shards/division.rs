@@ -47,7 +47,7 @@ pub(crate) enum Origin {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum TestRows {
-    /// None.
+    /// No rows were kept for tests.
     None,
     /// All nodes test on the same.
     Same(Arc<Shared>),
@@ -56,7 +56,7 @@ pub enum TestRows {
 }
 
 impl TestRows {
-    /// Those of a node.
+    /// The test rows of a node, if it has any.
     pub fn of(&self, node: NodeId) -> Option<&Arc<Shared>> {
         match self {
             TestRows::None => None,
@@ -74,7 +74,7 @@ impl TestRows {
         same.into_iter().chain(own.iter().flatten())
     }
 
-    /// How many there are.
+    /// The number of test rows, each counted once.
     pub fn rows(&self) -> usize {
         self.all().map(|rows| rows.raw().rows()).sum()
     }

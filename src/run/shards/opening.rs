@@ -13,7 +13,7 @@ use crate::run::results::record::MOST_ROWS;
 /// What the nodes of a run exchange before round 0.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sums {
-    /// The number of features.
+    /// The number of features of each row.
     pub(crate) inputs: usize,
     /// Whether the sums of features and of their squares are among them.
     pub(crate) moments: bool,
@@ -79,7 +79,7 @@ fn liars(experiment: &Experiment) -> Option<usize> {
 pub(crate) struct Opening {
     /// The node whose rows these are; 0 in a record without sums.
     pub(crate) node: NodeId,
-    /// Rows of the shard.
+    /// The training rows of its shard.
     pub(crate) rows: u64,
     /// Sums over the shard; `None` if none are needed.
     pub(crate) moments: Option<Moments>,

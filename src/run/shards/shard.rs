@@ -82,7 +82,7 @@ impl Shared {
         Shared { raw: Arc::new(raw), prepared: Mutex::default(), kept }
     }
 
-    /// The data as loaded.
+    /// The rows as loaded, before any scale is known.
     pub fn raw(&self) -> &Arc<Dataset> {
         &self.raw
     }

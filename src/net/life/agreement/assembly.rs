@@ -63,7 +63,7 @@ pub struct View {
 pub struct News {
     /// The newest view of each node.
     pub views: Vec<(NodeId, View)>,
-    /// The newest proposal.
+    /// The newest proposal that the sender knows.
     pub proposal: Option<Membership>,
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Confirmation<'a> {
 pub(crate) enum Again {
     /// This neighbour was started again.
     Restarted(NodeId),
-    /// Members are chosen again.
+    /// Nodes are missing, so the members are chosen again.
     Absent(Absence),
     /// It is asked to leave, and the others may continue without it.
     Asked,

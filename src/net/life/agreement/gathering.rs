@@ -47,11 +47,11 @@ pub(crate) struct Gathering {
     below: LiteMap<NodeId, Vec<NodeId>>,
     /// The rounds of the run.
     rounds: u64,
-    /// Neighbours without a link.
+    /// Neighbours whose link is not yet up.
     missing: BTreeSet<NodeId>,
     /// The parent's report on the rest of the network.
     elsewhere: Option<String>,
-    /// This node's checkpoints.
+    /// The checkpoints that this node has.
     own: Saved,
     /// The members of the run, who have their numbers among these here.
     membership: Membership,

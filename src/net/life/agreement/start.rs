@@ -37,7 +37,7 @@ pub(crate) struct Starter<'a> {
     pub limit: Option<Duration>,
     /// Whether the run can continue without nodes.
     pub goes_on: bool,
-    /// This node's checkpoints.
+    /// The checkpoints that this node has.
     pub saved: &'a Saved,
     /// The rounds of the run.
     pub rounds: u64,

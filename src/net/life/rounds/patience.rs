@@ -33,7 +33,7 @@ pub(crate) struct Seen {
     pub bytes: u64,
     /// Whether a link is lost.
     pub lost: bool,
-    /// Whether this node computes.
+    /// Whether a gradient is computed now.
     pub computing: bool,
     /// The newest sign of work of another node.
     pub beat: Option<Alive>,
