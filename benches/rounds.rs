@@ -109,7 +109,7 @@ fn round(rule: &Entry, compressor_kind: &str) -> Option<f64> {
             x: vec![0.0; PARAMETERS],
             initial_from: None,
             seed: 1,
-            lie: None,
+            byzantine: None,
             max_norm: None,
             rounds: ROUNDS,
             evaluate_every: u64::MAX,

@@ -10,7 +10,7 @@ use crate::{
     config::ConfigError,
     drive::{Change, Elapsed, Learner, NoopObserver, Observer, RunError},
     experiment::Selection,
-    gossip::{Lie, LinkTraffic, Node, OwnModel, Rejoin, RoundDone, Traffic, tree::Readers},
+    gossip::{Byzantine, LinkTraffic, Node, OwnModel, Rejoin, RoundDone, Traffic, tree::Readers},
     inputs,
     links::Conditions,
     mixing::Topology,
@@ -19,12 +19,12 @@ use crate::{
     units::{NodeId, Round, Time},
 };
 
-/// Runs an experiment in the simulator, with the absences and the liars that it names.
+/// Runs an experiment in the simulator, with the absences and the Byzantine nodes that it names.
 ///
 /// # Errors
 /// If a node fails, or the nodes wait for each other.
 pub fn simulate(whole: &Whole, observer: &mut dyn Observer) -> Result<Simulated, RunError> {
-    run_with(whole, &whole.absences, &whole.lies, &whole.conditions, observer)
+    run_with(whole, &whole.absences, &whole.byzantine, &whole.conditions, observer)
 }
 
 /// Runs the training of another program in the simulator, and returns the summary: with the same
@@ -120,18 +120,20 @@ pub fn difference(repeated: &Summary, expected: &Summary, file: &Path) -> Option
 fn run_with(
     whole: &Whole,
     history: &[Change],
-    lies: &BTreeMap<NodeId, Lie>,
+    byzantine: &BTreeMap<NodeId, Byzantine>,
     conditions: &Conditions,
     observer: &mut dyn Observer,
 ) -> Result<Simulated, RunError> {
     if history.is_empty() {
         let mut specs = whole.specs();
-        specs.iter_mut().for_each(|spec| spec.config.lie = lies.get(&spec.config.id).copied());
+        specs
+            .iter_mut()
+            .for_each(|spec| spec.config.byzantine = byzantine.get(&spec.config.id).copied());
         return sim::run_on(specs, conditions, observer);
     }
     check_history(&whole.design, history).map_err(RunError::Setup)?;
     let mut members: Vec<NodeId> = (0..whole.design.topology.nodes()).map(NodeId::from).collect();
-    let mut nodes = start(whole, &whole.design, &members, lies, None, &BTreeMap::new())?;
+    let mut nodes = start(whole, &whole.design, &members, byzantine, None, &BTreeMap::new())?;
     let (mut now, mut around) = (Time(0), conditions.clone());
     // The bytes that each node had sent when it was last a member.
     let mut sent: BTreeMap<NodeId, Traffic> = BTreeMap::new();
@@ -158,7 +160,7 @@ fn run_with(
         let design = whole.design.restricted(&change.members, &change.cut);
         let design = design.map_err(RunError::Setup)?;
         members.clone_from(&change.members);
-        nodes = start(whole, &design, &members, lies, Some((change, paused)), &sent)?;
+        nodes = start(whole, &design, &members, byzantine, Some((change, paused)), &sent)?;
         around = conditions.restricted(&members);
     }
     Err(RunError::Stuck("the last part of the run has no end".into()))
@@ -196,7 +198,7 @@ fn start(
     whole: &Whole,
     design: &Design,
     members: &[NodeId],
-    lies: &BTreeMap<NodeId, Lie>,
+    byzantine: &BTreeMap<NodeId, Byzantine>,
     change: Option<(&Change, BTreeMap<NodeId, Paused>)>,
     sent: &BTreeMap<NodeId, Traffic>,
 ) -> Result<Vec<Running>, RunError> {
@@ -220,7 +222,7 @@ fn start(
         // A learner starts from the beginning with each change, like its optimizer.
         let mut learner: Box<dyn Learner> = Box::new(whole.learner(node));
         let mut config = design.node(place.into(), learner.setup(), Readers::Root);
-        config.lie = lies.get(&node).copied();
+        config.byzantine = byzantine.get(&node).copied();
         let core = match (round, paused.remove(&node)) {
             (None, _) => Node::new(config),
             (Some((rounds, models)), Some(Paused { snapshot, merged })) => {

@@ -2,7 +2,7 @@
 //! address translation.
 //!
 //! They need Linux, root, `ip` and `iptables`, those of UPnP also `nft` and `miniupnpd` (of the
-//! Debian package of that name). Elsewhere these tests say so and pass.
+//! Debian package of that name). OtherMembership these tests say so and pass.
 #![cfg(target_os = "linux")]
 
 #[path = "common/command.rs"]

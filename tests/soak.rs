@@ -110,11 +110,11 @@ fn soak_ten_thousand_nodes_are_simulated() {
     let experiment = Experiment::load("experiments/ten-thousand.toml".as_ref(), &[]).unwrap();
     let whole = Arc::new(Whole::new(experiment).unwrap());
     assert_eq!((whole.shards.len(), whole.design.parameters()), (10_000, 1_000));
-    let begun = Instant::now();
+    let started = Instant::now();
     let simulated = sim::run_on(whole.specs(), &whole.conditions, &mut NoopObserver).unwrap();
     println!(
         "{:.1} s, {:.1} s of virtual time",
-        begun.elapsed().as_secs_f64(),
+        started.elapsed().as_secs_f64(),
         simulated.time.seconds()
     );
     assert!(simulated.ended.iter().all(|one| one.mean == simulated.ended[0].mean));

@@ -129,7 +129,7 @@ fn dial_tcp(listening: SocketAddr) -> Vec<f64> {
 fn exchange(stream: &TcpStream) -> Vec<f64> {
     let frame = vec![7u8; FRAME];
     let time = || {
-        let begun = Instant::now();
+        let started = Instant::now();
         thread::scope(|scope| {
             scope.spawn(|| (&mut &*stream).write_all(&frame).expect("the frame leaves"));
             let mut left = FRAME;
@@ -139,7 +139,7 @@ fn exchange(stream: &TcpStream) -> Vec<f64> {
                 left -= (&mut &*stream).read(&mut buffer[..most]).expect("the other end writes");
             }
         });
-        begun.elapsed().as_secs_f64()
+        started.elapsed().as_secs_f64()
     };
     (0..EXCHANGES).map(|_| time()).collect()
 }
@@ -186,7 +186,7 @@ fn quic(serves: Option<SocketAddr>, listening: SocketAddr) -> Vec<f64> {
         let mut times = Vec::new();
         let mut buffer = vec![0; 1 << 18];
         for exchange in 0..EXCHANGES {
-            let begun = Instant::now();
+            let started = Instant::now();
             let written = async { out.write_all(&frame).await.expect("the frame leaves") };
             let read = async {
                 let mut left = FRAME + usize::from(exchange == 0);
@@ -200,7 +200,7 @@ fn quic(serves: Option<SocketAddr>, listening: SocketAddr) -> Vec<f64> {
                 }
             };
             futures::join!(written, read);
-            times.push(begun.elapsed().as_secs_f64());
+            times.push(started.elapsed().as_secs_f64());
         }
         // The other end may still read.
         let _ = out.finish();

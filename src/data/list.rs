@@ -59,8 +59,9 @@ pub(super) fn format_of(name: &str, bytes: &[u8]) -> &'static Format {
     let lower = lower.strip_suffix(".gz").unwrap_or(&lower);
     let all = || FORMATS.iter().chain(&ABSENT);
     let named = all().find(|format| format.endings.iter().any(|end| lower.ends_with(end)));
-    let begun = || all().find(|format| format.magics.iter().any(|magic| bytes.starts_with(magic)));
-    named.or_else(begun).unwrap_or(&csv::FORMAT)
+    let by_magic =
+        || all().find(|format| format.magics.iter().any(|magic| bytes.starts_with(magic)));
+    named.or_else(by_magic).unwrap_or(&csv::FORMAT)
 }
 
 /// The ends of the names of tables.

@@ -30,14 +30,14 @@ pub struct Ended {
 pub struct Absence {
     /// Neighbours that are no longer awaited.
     pub late: Vec<NodeId>,
-    /// Neighbours that were no members and are back.
-    pub back: Vec<NodeId>,
+    /// Neighbours that were not members and have returned.
+    pub returned: Vec<NodeId>,
 }
 
 impl Absence {
     /// The absence of one neighbour.
     pub(crate) fn of(peer: NodeId) -> Absence {
-        Absence { late: vec![peer], back: Vec::new() }
+        Absence { late: vec![peer], returned: Vec::new() }
     }
 }
 
@@ -118,13 +118,13 @@ impl RunError {
     }
 
     /// Whether the results that a node had when it began are those of the run, if it ended so.
-    /// `resumed` says whether the node has continued since then, `goes_on` whether the others may
+    /// `resumed` says whether the node has continued since then, `may_continue` whether the others may
     /// have continued without it.
-    pub(crate) fn confirms(&self, resumed: bool, goes_on: bool) -> bool {
+    pub(crate) fn confirms(&self, resumed: bool, may_continue: bool) -> bool {
         match self {
             RunError::Over => true,
             // The others have left, and no node leaves before all have their results.
-            RunError::Deadline { .. } => !resumed && !goes_on,
+            RunError::Deadline { .. } => !resumed && !may_continue,
             _ => false,
         }
     }

@@ -29,7 +29,7 @@ impl Membership {
         self.members.len() == nodes && self.cut.is_empty()
     }
 
-    /// Those of so many nodes that are no members.
+    /// Those of so many nodes that are not members.
     pub(crate) fn absent(&self, nodes: usize) -> Vec<NodeId> {
         (0..nodes).map(NodeId::from).filter(|node| self.place(*node).is_none()).collect()
     }

@@ -44,7 +44,7 @@ pub trait Observer {
     /// The node has waited for some seconds.
     fn waits(&mut self, _node: NodeId, _waiting: &Waiting) {}
 
-    /// Why neighbours that are no members cannot be reached, as far as the node knows.
+    /// Why neighbours that are not members cannot be reached, as far as the node knows.
     fn away(&mut self, _node: NodeId, _nodes: &[(NodeId, String)]) {}
 
     /// A node's own model is final, or its run ends early with this one: save it now. It states the

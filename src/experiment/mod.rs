@@ -19,7 +19,7 @@ use crate::{
     data, inputs,
     learn::{Init, ModelParams, OptimizerParams},
 };
-pub use network::{AbsentParams, Compute, LiarParams, NetworkParams, Sends, Uplink};
+pub use network::{AbsentParams, ByzantineParams, Compute, NetworkParams, Sends, Uplink};
 pub use registries::Registries;
 pub use sections::{
     AbsenceParams, CheckpointParams, DataParams, Keep, Policy, QuorumParams, RequireParams,

@@ -72,14 +72,14 @@ pub struct NetworkParams {
     /// none of which overlap; `from` above 0. Default: none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<AbsentParams>,
-    /// Nodes that send wrong vectors to their neighbours in a simulation: an attack to test rules
-    /// with. Their own models stay honest.
+    /// Faulty or malicious nodes of a simulation, which send wrong vectors to their neighbours: an
+    /// attack to test rules with. Their own models stay honest.
     ///
     /// Accepts: a list of `{ nodes = ["7"], sends = "scaled", by = -10.0 }`; `"scaled"` sends each
     /// vector times `by`, `"random"` normal numbers with the standard deviation `by`. Default:
     /// none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub liars: Vec<LiarParams>,
+    pub liars: Vec<ByzantineParams>,
 }
 
 /// Nodes that take no part in some rounds of a simulation.
@@ -95,11 +95,11 @@ pub struct AbsentParams {
     pub until: u64,
 }
 
-/// Nodes that lie.
+/// Faulty or malicious nodes: they send wrong values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
-pub struct LiarParams {
+pub struct ByzantineParams {
     /// Their names.
     pub nodes: Vec<String>,
     /// What they send.
@@ -108,7 +108,7 @@ pub struct LiarParams {
     pub by: f64,
 }
 
-/// What nodes that lie send in place of a vector.
+/// What faulty nodes send in place of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]

@@ -4,9 +4,9 @@
 //! [`Effect`]s come out. Two drivers perform the effects: the simulator and the libp2p runtime. In
 //! synchronous rounds both end with the same parameters, bit for bit.
 
+mod byzantine;
 pub mod collective;
 pub(crate) mod flights;
-mod lie;
 mod node;
 pub mod party;
 mod pieces;
@@ -34,8 +34,8 @@ pub mod tree;
 #[cfg(not(feature = "internals"))]
 pub(crate) mod tree;
 
+pub use byzantine::Byzantine;
 pub use event::{Cause, Effect, Failure, Input, OwnModel, Part, RoundDone};
-pub use lie::Lie;
 pub use node::{NewRule, Node, NodeConfig};
 pub use snapshot::{Rejoin, Snapshot};
 pub use stopping::{Patience, Tally, rounds_to_end};

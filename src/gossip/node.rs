@@ -40,9 +40,9 @@ use litemap::LiteMap;
 
 use self::{calls::Calls, growth::Growth};
 use super::{
+    byzantine::Byzantine,
     event::{Effect, Failure, Input, Part, RoundDone},
     flights::Flights,
-    lie::Lie,
     party::{Local, Party},
     pieces::Incoming,
     plan::{self, At, Plan},
@@ -81,8 +81,8 @@ pub struct NodeConfig {
     pub initial_from: Option<NodeId>,
     /// The run's seed, for compressors.
     pub seed: u64,
-    /// What this node sends if it lies: for simulations of attacks.
-    pub lie: Option<Lie>,
+    /// What this node sends if it is Byzantine: for simulations of attacks.
+    pub byzantine: Option<Byzantine>,
     /// The greatest Euclidean norm of a neighbour's vector, if there is a limit.
     pub max_norm: Option<f64>,
     /// How many rounds the run has, counted from its start.
@@ -212,7 +212,7 @@ impl Node {
             x,
             initial_from,
             seed,
-            lie,
+            byzantine,
             max_norm,
             rounds,
             evaluate_every,
@@ -238,7 +238,7 @@ impl Node {
             flights: Flights::new(id, ahead),
             incoming: LiteMap::new(),
             transfer: Transfer::new(id, seed, neighbours, plan::crosses(&*plan))
-                .lying(lie)
+                .byzantine(byzantine)
                 .accepting(max_norm),
             stage: Stage::Waiting { setup },
             program: Program::default(),

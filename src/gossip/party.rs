@@ -1,6 +1,6 @@
 //! The trait of the participants in exchanges: rules, and the tree exchanges around them.
 
-use super::{lie::Lie, plan::At};
+use super::{byzantine::Byzantine, plan::At};
 use crate::{
     compress::{
         Entries, Format, Malformed, NonFinite, Payload, encode_codes, encode_entries,
@@ -134,7 +134,7 @@ pub struct Writer<'a> {
     format: &'a Format,
     to: Option<NodeId>,
     noise: Stream,
-    lie: Option<Lie>,
+    byzantine: Option<Byzantine>,
     buffer: &'a mut Vec<u8>,
     sum: Option<u32>,
 }
@@ -153,13 +153,13 @@ impl<'a> Writer<'a> {
             format => format.size().limit(),
         };
         buffer.reserve_exact(room);
-        Writer { format, to, noise, lie: None, buffer, sum: None }
+        Writer { format, to, noise, byzantine: None, buffer, sum: None }
     }
 
-    /// The same, of a node that may lie.
+    /// The same, of a node that may be Byzantine.
     #[must_use]
-    pub(super) fn lying(self, lie: Option<Lie>) -> Writer<'a> {
-        Writer { lie, ..self }
+    pub(super) fn byzantine(self, byzantine: Option<Byzantine>) -> Writer<'a> {
+        Writer { byzantine, ..self }
     }
 
     /// The receiver; `None` if all receive the same payload.
@@ -175,7 +175,7 @@ impl<'a> Writer<'a> {
     /// # Panics
     /// If the plan's format is for something else.
     pub fn vector(&mut self, v: &[f32]) -> Result<(), NonFinite> {
-        let distorted = self.lie.map(|lie| lie.distort(v, self.noise));
+        let distorted = self.byzantine.map(|byzantine| byzantine.distort(v, self.noise));
         let v = distorted.as_deref().unwrap_or(v);
         self.sum = self.format.encode_and_sum(v, self.noise, self.buffer)?;
         Ok(())

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use litemap::LiteMap;
 
 use super::{
+    byzantine::Byzantine,
     event::{Effect, Failure},
     flights::Carrier,
     frame::{self, ENVELOPE, HEADER, Header},
-    lie::Lie,
     party::{Local, Party, Received, Writer, payload_noise},
     pieces::is_added,
     plan::{At, Meeting, Plan},
@@ -50,8 +50,8 @@ pub(super) struct Transfer {
     /// [crosses](super::plan::crosses).
     ahead: bool,
     theirs: Meeting,
-    /// What this node sends in place of its vectors, if it lies.
-    lie: Option<Lie>,
+    /// What this node sends in place of its vectors, if it is Byzantine.
+    byzantine: Option<Byzantine>,
     /// The greatest norm of a neighbour's vector, if there is a limit.
     max_norm: Option<f64>,
     /// A neighbour's vector, while its norm is compared.
@@ -70,17 +70,17 @@ impl Transfer {
             pool: Vec::new(),
             ahead,
             theirs: Meeting::default(),
-            lie: None,
+            byzantine: None,
             max_norm: None,
             decoded: Vec::new(),
             traffic: Traffic::default(),
         }
     }
 
-    /// The same, of a node that may lie.
+    /// The same, of a node that may be Byzantine.
     #[must_use]
-    pub(super) fn lying(self, lie: Option<Lie>) -> Transfer {
-        Transfer { lie, ..self }
+    pub(super) fn byzantine(self, byzantine: Option<Byzantine>) -> Transfer {
+        Transfer { byzantine, ..self }
     }
 
     /// The same, of a node that may refuse long vectors.
@@ -242,7 +242,7 @@ impl Transfer {
         frame::reserve(buffer);
         let noise = payload_noise(self.seed, self.id, Some(from), &back);
         let format = plan.format(&back, self.id);
-        let mut writer = Writer::new(format, Some(from), noise, buffer).lying(self.lie);
+        let mut writer = Writer::new(format, Some(from), noise, buffer).byzantine(self.byzantine);
         let answers = party.answers().expect(ANSWERS);
         answers.answer(local, &at, &view, &mut writer).map_err(diverged(&at))?;
         let sum = writer.sum();
@@ -282,8 +282,8 @@ impl Transfer {
         frame::reserve(buffer);
         let format = plan.format(at, self.id);
         let noise = payload_noise(self.seed, self.id, to, at);
-        let lie = self.lie.filter(|_| at.flight < LAST_CALL);
-        let mut writer = Writer::new(format, to, noise, buffer).lying(lie);
+        let byzantine = self.byzantine.filter(|_| at.flight < LAST_CALL);
+        let mut writer = Writer::new(format, to, noise, buffer).byzantine(byzantine);
         party.outgoing(local, at, &mut writer).map_err(diverged(at))?;
         let sum = writer.sum();
         party.sent(local, at, to, &format.view(noise, &buffer[HEADER..]));

@@ -216,7 +216,7 @@ fn answer_probes(streams: &Control, status: &Arc<Status>) -> Result<JoinHandle<(
         ConfigError::at("network", format!("links cannot be examined: {error}"))
     })?;
     let status = Arc::clone(status);
-    let waits = move || !status.has_begun();
+    let waits = move || !status.has_started();
     Ok(tokio::spawn(serve(probes, Counterpart::Node, Served::default(), waits)))
 }
 
@@ -291,7 +291,7 @@ impl Host {
         })
     }
 
-    /// The name of a neighbour, also of one that is no member.
+    /// The name of a neighbour, also of one that is not a member.
     pub(crate) fn name(&self, node: NodeId) -> &str {
         self.links.get(&node).map_or("", |link| &link.name)
     }
@@ -378,19 +378,19 @@ impl Host {
         let _ = self.leave.send(Some(reason));
         let tasks = std::mem::take(&mut self.tasks);
         let mut all = futures::future::join_all(tasks);
-        let begun = Instant::now();
+        let started = Instant::now();
         let ended = self.runtime.block_on(async {
             loop {
                 if timeout(POLL, &mut all).await.is_ok() {
                     return true;
                 }
-                if begun.elapsed() >= within || stop() {
+                if started.elapsed() >= within || stop() {
                     return false;
                 }
             }
         });
         if !ended {
-            tracing::debug!("not every neighbour said goodbye within {:?}", begun.elapsed());
+            tracing::debug!("not every neighbour said goodbye within {:?}", started.elapsed());
         }
     }
 }

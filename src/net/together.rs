@@ -53,7 +53,7 @@ const POLL: Duration = Duration::from_millis(100);
 #[derive(Default)]
 struct StopRound {
     /// The latest round that any node has started.
-    begun: Round,
+    newest: Round,
     last: Option<Round>,
 }
 
@@ -61,12 +61,12 @@ impl StopRound {
     /// A node reports a round before it can end the next: that takes a gradient, and it gets none
     /// meanwhile.
     fn done(&mut self, round: Round) -> Option<Round> {
-        self.begun = self.begun.max(Round(round.0 + 1));
+        self.newest = self.newest.max(Round(round.0 + 1));
         self.last
     }
 
     fn ask(&mut self) {
-        self.last.get_or_insert(Round(self.begun.0 + 1));
+        self.last.get_or_insert(Round(self.newest.0 + 1));
     }
 }
 
@@ -263,7 +263,7 @@ fn run_worker(
         membership: Membership::all(worker.topology.nodes()),
         learner: Arc::new(Mutex::new(learner)),
         checkpoints,
-        again: false,
+        took_part: false,
         confirms: false,
         results: None,
     };
@@ -355,7 +355,7 @@ async fn hosts(
             own,
             // In one process no node can be absent, or be started later.
             limits: Limits {
-                goes_on: false,
+                may_continue: false,
                 start: None,
                 connect: limits.connect.min(CONNECT),
                 ..limits

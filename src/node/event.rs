@@ -32,9 +32,9 @@ pub enum Event {
         text: String,
     },
     /// All nodes are linked, and the rounds begin.
-    Begun,
+    Started,
     /// The run continues after this many rounds, because a node was started again: this one, or
-    /// another one. [`Event::Begun`] follows, and rounds may be reported again.
+    /// another one. [`Event::Started`] follows, and rounds may be reported again.
     Resumed {
         /// The rounds that the checkpoint has done.
         rounds: u64,

@@ -42,7 +42,7 @@ const UNREAD: usize = 1024;
 /// let mut node = NodeBuilder::new(key, topology, experiment).data("digits").start();
 /// node.stop();
 /// while let Some(event) = node.next_blocking() {
-///     assert!(!matches!(event, Event::Linked { .. } | Event::Begun));
+///     assert!(!matches!(event, Event::Linked { .. } | Event::Started));
 /// }
 /// assert_eq!(node.try_next(), None);
 /// let (design, id) = node.design().expect("its files were read");
@@ -127,9 +127,9 @@ impl Node {
     pub(super) async fn linked(mut self) -> Result<Linked, EndError> {
         let mut early = VecDeque::new();
         while let Some(event) = self.events.recv().await {
-            let begun = event == Event::Begun;
+            let started = event == Event::Started;
             early.push_back(event);
-            if begun {
+            if started {
                 self.early = early;
                 return Ok(Linked::Runs(self));
             }

@@ -135,8 +135,8 @@ impl Prepared {
             events(Event::Ended);
             return Ok(complete);
         }
-        let goes_on = design.experiment.absence.policy == Policy::Continue;
-        let mut departure = directory.as_ref().filter(|_| goes_on).map(Departure::of);
+        let may_continue = design.experiment.absence.policy == Policy::Continue;
+        let mut departure = directory.as_ref().filter(|_| may_continue).map(Departure::of);
         let mut observer = RunObserver {
             design: &design,
             recorder: recorder.as_ref(),
@@ -165,7 +165,7 @@ impl Prepared {
             directory: directory.as_ref(),
             checkpoints: kept.as_ref(),
             complete: self.complete,
-            goes_on,
+            may_continue,
             resumed,
             rounds,
             written,
@@ -199,7 +199,7 @@ struct RanNode<'a> {
     checkpoints: Option<&'a Checkpoints>,
     /// The results that were there before.
     complete: Option<NodeResult>,
-    goes_on: bool,
+    may_continue: bool,
     resumed: bool,
     rounds: u64,
     written: Option<Result<Summary, super::EndError>>,
@@ -224,7 +224,7 @@ impl RanNode<'_> {
             Err(error) => error,
         };
         match (self.complete, self.recorder, self.directory) {
-            (Some(complete), ..) if error.confirms(self.resumed, self.goes_on) => {
+            (Some(complete), ..) if error.confirms(self.resumed, self.may_continue) => {
                 if let Some(checkpoints) = self.checkpoints {
                     checkpoints.retain(|_| false);
                 }
@@ -418,7 +418,7 @@ impl Observer for RunObserver<'_> {
         if let Some(recorder) = self.recorder {
             recorder.begins(node, lent);
         }
-        (self.events)(Event::Begun);
+        (self.events)(Event::Started);
     }
 
     fn resumes(&mut self, node: NodeId, rounds: Round) {

@@ -164,8 +164,8 @@ mod tests {
         let link = of(Failure::Link { peer: NodeId(2), round: Round(7), reason: reason() });
         assert_eq!((link.node.as_deref(), link.rounds), (Some("2"), Some(7)));
         assert_eq!(link.awaited, ["2"]);
-        let liar = of(Failure::Peer { peer: NodeId(0), reason: reason() });
-        assert_eq!((liar.node.as_deref(), liar.awaited.len()), (Some("0"), 0));
+        let faulty = of(Failure::Peer { peer: NodeId(0), reason: reason() });
+        assert_eq!((faulty.node.as_deref(), faulty.awaited.len()), (Some("0"), 0));
         let own = of(Failure::Gradient { round: Round(7), reason: reason() });
         assert_eq!((own.node.as_deref(), own.awaited.len()), (Some("1"), 0));
     }

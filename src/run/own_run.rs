@@ -31,7 +31,7 @@ impl OwnRun {
     ///
     /// # Errors
     /// If the number of `gradients` is not the number of nodes, or the experiment is wrong or asks
-    /// for what needs rows of ours: a measured time of gradients, absences, liars.
+    /// for what needs rows of ours: a measured time of gradients, absences, Byzantine nodes.
     pub fn new(
         experiment: &Experiment,
         tensors: Vec<Tensor>,

@@ -165,7 +165,7 @@ impl Session {
                 check(directory.borrow_mut().rewind(rounds));
                 (*show.borrow_mut())(SessionEvent::Resumed { rounds });
             };
-            drive(&whole, &mut Kept { watch, recorder: &recorder, resumed }, &path)
+            drive(&whole, &mut Recording { watch, recorder: &recorder, resumed }, &path)
         };
         let mut directory = directory.into_inner();
         let end = match driven {
@@ -215,14 +215,14 @@ fn conclude(
 }
 
 /// Watches a run and saves its models.
-struct Kept<'a> {
+struct Recording<'a> {
     watch: Watch<'a>,
     recorder: &'a Recorder,
     /// Called once with the rounds after which the run continues.
     resumed: &'a mut dyn FnMut(u64),
 }
 
-impl Observer for Kept<'_> {
+impl Observer for Recording<'_> {
     fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone) {
         self.watch.round(node, elapsed, done);
     }

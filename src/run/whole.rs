@@ -20,7 +20,7 @@ use crate::{
     data::Dataset,
     drive::{Change, Learner, NodeSpec},
     experiment::{Compute, Experiment},
-    gossip::{Lie, tree::Readers},
+    gossip::{Byzantine, tree::Readers},
     learn::{Model, Optimizer},
     links::{Conditions, conditions},
     units::{NodeId, Round},
@@ -61,8 +61,8 @@ pub struct Whole {
     pub conditions: Conditions,
     /// The absences that a simulation has.
     pub absences: Vec<Change>,
-    /// The nodes that lie in a simulation.
-    pub lies: BTreeMap<NodeId, Lie>,
+    /// The Byzantine nodes of a simulation, with what they send.
+    pub byzantine: BTreeMap<NodeId, Byzantine>,
 }
 
 impl Whole {
@@ -102,7 +102,7 @@ impl Whole {
         let conditions = measured_conditions(&mut design, &model, &shards[0])?;
         Ok(Whole {
             absences: super::results::history::absences(&design)?,
-            lies: super::design::lies::of(&design)?,
+            byzantine: super::design::byzantine::of(&design)?,
             conditions,
             design: Arc::new(design),
             model,
@@ -260,9 +260,9 @@ pub(super) fn gradients_take(
     let (x, mut update) = (design.initial.to_vec(), vec![0.0; design.parameters()]);
     let mut times: Vec<f64> = (0..TRIES)
         .map(|round| {
-            let begun = std::time::Instant::now();
+            let started = std::time::Instant::now();
             optimizer.update(Round(round), &x, &mut *objective, &mut update);
-            begun.elapsed().as_secs_f64()
+            started.elapsed().as_secs_f64()
         })
         .collect();
     times.sort_by(f64::total_cmp);

@@ -503,7 +503,7 @@ fn parts_without_a_majority_wait_and_cut_links_are_left_out() {
     for node in [0, 1, 4] {
         until_says(&nodes[node].1, "the run continues with 3 of 5 nodes, without 2, 3");
     }
-    until_says(&nodes[2].1, "2 of 5 nodes are here, at least 3 continue");
+    until_says(&nodes[2].1, "2 of 5 nodes are present, at least 3 continue");
     set(1, true);
     set(3, true);
     until_whole(&nodes[0].1);

@@ -275,13 +275,13 @@ fn a_run_that_is_not_over_is_shown_if_that_is_asked_for() {
     // The last line is being written, and one node is ahead of the others.
     let file = paths[0].join("metrics.jsonl");
     let whole = fs::read_to_string(&file).unwrap();
-    let begun = whole
+    let started = whole
         .lines()
         .last()
         .unwrap()
         .replace("\"round\":40", "\"round\":45")
         .replace("\"node\":2", "\"node\":0");
-    fs::write(&file, format!("{whole}{begun}\n{{\"round\":45,\"no")).unwrap();
+    fs::write(&file, format!("{whole}{started}\n{{\"round\":45,\"no")).unwrap();
     let html = page(&paths, &["--unfinished"]);
     assert!(html.contains(">unfinished<") && html.contains("it has no summary.json"));
     assert!(

@@ -174,10 +174,10 @@ fn attack(silent: usize, own: bool) {
         let attack = Attack(&ends);
         until("strangers have connected", || idle.load(Ordering::Relaxed) > 2 * silent);
         let memory = most_memory(node.id());
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut neighbours = [other, 2].map(|index| deployment.start(NAMES[index]));
         let codes = neighbours.each_mut().map(|node| node.end().0);
-        let time = begun.elapsed();
+        let time = started.elapsed();
         drop(attack);
         let (idle, shaken) = (idle.load(Ordering::Relaxed), shaken.load(Ordering::Relaxed));
         println!(

@@ -301,7 +301,7 @@ impl Run {
                     x: self.start(node),
                     initial_from: None,
                     seed: 3,
-                    lie: None,
+                    byzantine: None,
                     max_norm: None,
                     rounds: self.rounds,
                     evaluate_every: u64::MAX,

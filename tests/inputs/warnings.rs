@@ -27,7 +27,7 @@ const MADE: [(&str, &str, &[&str]); 7] = [
     (
         "net/life/agreement/assemble.rs",
         "{text}",
-        &[" nodes are here, at least ", "the run continues with "],
+        &[" nodes are present, at least ", "the run continues with "],
     ),
     ("net/alone.rs", "{reason}; this node refuses node {} for {seconds} s", &["refuses node "]),
     ("run/checkpoint/mod.rs", "{error}; an earlier one is used", &["an earlier one is used"]),
@@ -116,5 +116,5 @@ fn literals_and_constants_are_read_as_they_are_printed() {
         literal("warn!(\n    \"one \\\n     two {} \\\"three\\\"\",\n x"),
         "one two {} \"three\""
     );
-    assert_eq!(constant("{a}; of {b} nodes are here, {c}"), "nodes are here,");
+    assert_eq!(constant("{a}; of {b} nodes are present, {c}"), "nodes are present,");
 }

@@ -224,7 +224,7 @@ impl Case<'_> {
                 x: x.clone(),
                 initial_from: None,
                 seed: 3,
-                lie: None,
+                byzantine: None,
                 max_norm: None,
                 rounds: ROUNDS,
                 evaluate_every: 100,

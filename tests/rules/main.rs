@@ -1,6 +1,7 @@
 //! Update rules against their papers' equations, and what their papers promise.
 
 mod asynchronous;
+mod byzantine;
 mod centralized_exact;
 mod combinations;
 mod compressed_centralized;
@@ -10,7 +11,6 @@ mod exact;
 mod gossip_alone;
 mod late_gossip;
 mod layers;
-mod liars;
 mod lockstep;
 mod low_rank_gossip;
 mod means;

@@ -326,7 +326,7 @@ fn a_panic_of_the_program_ends_the_run_at_once_and_saves_the_model() {
     for (rule, evaluation) in [(CHOCO, false), ("rule.kind = 'd-psgd'", false), (CHOCO, true)] {
         let experiment = experiment(rule);
         let folder = tempfile::tempdir().unwrap();
-        let begun = Instant::now();
+        let started = Instant::now();
         let ends = all(builders(&experiment), |i, builder| {
             let out = folder.path().join(format!("n{i}"));
             let builder = builder.out(out);
@@ -342,7 +342,7 @@ fn a_panic_of_the_program_ends_the_run_at_once_and_saves_the_model() {
         for (i, end) in ends.iter().enumerate().filter(|(i, _)| *i != 1 || !evaluation) {
             assert!(end.contains("the program panicked: the disk is gone"), "node {i}: {end}");
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "no deadline was waited for");
+        assert!(started.elapsed() < Duration::from_secs(60), "no deadline was waited for");
         for i in 0..NODES {
             let model = folder.path().join(format!("n{i}/model-n{i}.safetensors"));
             assert!(model.is_file(), "node {i}, {rule}, {evaluation}");
@@ -407,9 +407,9 @@ fn a_node_that_is_stopped_or_dropped_leaves_nothing_running() {
         assert!(ending.rounds.is_some_and(|rounds| rounds >= 1), "{ending:?}");
     }
     // The node that was dropped saves its model, too, and ends.
-    let (left, begun) = (folder.path().join("n3/summary.json"), Instant::now());
+    let (left, started) = (folder.path().join("n3/summary.json"), Instant::now());
     while !left.is_file() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "the dropped node has not ended");
+        assert!(started.elapsed() < Duration::from_secs(10), "the dropped node has not ended");
         thread::sleep(Duration::from_millis(20));
     }
     for i in 0..NODES {

@@ -57,11 +57,11 @@ fn a_goodbye_in_the_middle_of_a_run_ends_it_at_once() {
     early.host.send_start(NodeId(1), StartMessage::Begin(Default::default()));
     // The setup comes from the other node first.
     while !matches!(early.next(), Event::Frame { .. }) {}
-    let begun = Instant::now();
+    let started = Instant::now();
     early.host.finish(None, &mut || false);
     let error = node.join_blocking().map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("early") && error.contains("it said goodbye in round 0"), "{error}");
-    assert!(begun.elapsed() < SOON, "it waited {:?}", begun.elapsed());
+    assert!(started.elapsed() < SOON, "it waited {:?}", started.elapsed());
 }
 
 /// f = 0.

@@ -163,9 +163,9 @@ fn frames_arrive_in_order_and_goodbyes_end_the_link() {
     }
     // The neighbour's goodbye ends the wait, not a deadline: this one is long.
     let finish = |host: Host| {
-        let begun = Instant::now();
-        host.finish(None, &mut || begun.elapsed() > 3 * SOON);
-        begun.elapsed()
+        let started = Instant::now();
+        host.finish(None, &mut || started.elapsed() > 3 * SOON);
+        started.elapsed()
     };
     let other = std::thread::spawn(move || finish(b.host));
     let waited = [finish(a.host), other.join().unwrap()];
@@ -306,7 +306,7 @@ fn idle_connections_of_a_stranger_keep_no_neighbour_out() {
             idle.push(socket.connect(target).await.unwrap());
         }
         tokio::time::sleep(Duration::from_millis(300)).await;
-        let begun = Instant::now();
+        let started = Instant::now();
         a.dial(1, b.address());
         let ends = tokio::task::spawn_blocking(move || {
             a.up();
@@ -315,7 +315,7 @@ fn idle_connections_of_a_stranger_keep_no_neighbour_out() {
         });
         ends.await.unwrap();
         // The handshakes of the idle ones are given up after ten seconds.
-        assert!(begun.elapsed() < Duration::from_secs(7), "{:?}", begun.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(7), "{:?}", started.elapsed());
         drop(idle);
     });
 }

@@ -312,7 +312,7 @@ fn a_node_without_any_connection_for_a_while_goes_on_where_it_was() {
 fn a_link_that_does_not_come_back_ends_the_run_with_its_reason() {
     let experiment =
         experiment("run.rounds = 100000\nrule.kind = 'd-psgd'\nabsence.deadline_s = 1.5");
-    let begun = Instant::now();
+    let started = Instant::now();
     let ends = run_disturbed(&experiment, MS(5), |proxies| {
         proxies.iter().for_each(|proxy| proxy.state.refuses.store(true, Ordering::Relaxed));
         proxies.iter().for_each(Proxy::cut);
@@ -321,7 +321,7 @@ fn a_link_that_does_not_come_back_ends_the_run_with_its_reason() {
         let text = end.unwrap_err().to_string();
         assert!(text.contains("did not return within 2 s (absence.deadline_s)"), "{text}");
     }
-    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert!(started.elapsed() < Duration::from_secs(30));
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl Three {
     }
 
     /// Lets a member that does this serve its link with a node, for as long as the runtime lives.
-    fn serve(&self, member: usize, node: usize, does: Does, begun: watch::Receiver<bool>) {
+    fn serve(&self, member: usize, node: usize, does: Does, started: watch::Receiver<bool>) {
         let card = RunCard::new(self.builder(node).prepare().unwrap().design());
         let hostile = Hostile {
             key: self.keys[member].clone(),
@@ -94,7 +94,7 @@ impl Three {
             address: self.addresses[node].parse().unwrap(),
             card,
             does,
-            begun,
+            started,
         };
         tokio::spawn(hostile.run());
     }
@@ -109,7 +109,7 @@ struct Hostile {
     card: RunCard,
     does: Does,
     /// Whether the run has started.
-    begun: watch::Receiver<bool>,
+    started: watch::Receiver<bool>,
 }
 
 impl Hostile {
@@ -137,7 +137,7 @@ impl Hostile {
                 Does::Heartbeats => Message::Heartbeat,
                 Does::SignsOfWork => Message::Working(vec![(self.node.0, count, false)]),
                 Does::Breaks => {
-                    let _ = self.begun.wait_for(|begun| *begun).await;
+                    let _ = self.started.wait_for(|started| *started).await;
                     sleep(OFTEN).await;
                     return Ok(());
                 }
@@ -151,7 +151,7 @@ impl Hostile {
 
 /// Until a node's run has started.
 async fn begins(node: &mut Node) {
-    while node.next().await.expect("it has not ended") != Event::Begun {}
+    while node.next().await.expect("it has not ended") != Event::Started {}
 }
 
 /// Both links of a node are served by members that do this: it ends by its deadlines.
@@ -159,10 +159,10 @@ fn ends(does: Does) {
     let three = Three::new(1, "family = \"star\"", "policy = 'wait'");
     runtime().block_on(async {
         let mut node = three.start(0);
-        let (begun, has_begun) = watch::channel(false);
-        [1, 2].iter().for_each(|&member| three.serve(member, 0, does, has_begun.clone()));
+        let (started, has_started) = watch::channel(false);
+        [1, 2].iter().for_each(|&member| three.serve(member, 0, does, has_started.clone()));
         timeout(3 * SOON, begins(&mut node)).await.expect("it begins");
-        begun.send(true).unwrap();
+        started.send(true).unwrap();
         let ended = timeout(3 * SOON, node.join()).await.expect("it ends by its deadlines");
         // The command ends with exit code 4.
         let Err(EndError::Failed(ending)) = ended else { panic!("{:?}", ended.map(|_| ())) };
@@ -200,16 +200,16 @@ fn members_whose_links_only_break_and_come_back_have_a_deadline() {
 }
 
 /// Two nodes continue without the third one, which does this on both of its links.
-fn goes_on(does: Does) {
+fn continues(does: Does) {
     let three = Three::new(2, "family = \"complete\"", "policy = 'continue', wait_s = 60.0");
     runtime().block_on(async {
         let mut nodes = [three.start(0), three.start(1)];
-        let (begun, has_begun) = watch::channel(false);
-        [0, 1].iter().for_each(|&node| three.serve(2, node, does, has_begun.clone()));
+        let (started, has_started) = watch::channel(false);
+        [0, 1].iter().for_each(|&node| three.serve(2, node, does, has_started.clone()));
         for node in &mut nodes {
             timeout(3 * SOON, begins(node)).await.expect("it begins");
         }
-        begun.send(true).unwrap();
+        started.send(true).unwrap();
         for node in nodes {
             let ended = timeout(6 * SOON, node.join()).await.expect("it continues");
             let Ok(result) = ended else { panic!("{:?}", ended.map(|_| ())) };
@@ -223,11 +223,11 @@ fn goes_on(does: Does) {
 #[test]
 #[ignore = "slow"]
 fn a_silent_member_is_left_out_and_the_rest_goes_on() {
-    goes_on(Does::Heartbeats);
+    continues(Does::Heartbeats);
 }
 
 #[test]
 #[ignore = "slow"]
 fn a_member_that_only_sends_signs_of_work_is_left_out_and_the_rest_goes_on() {
-    goes_on(Does::SignsOfWork);
+    continues(Does::SignsOfWork);
 }

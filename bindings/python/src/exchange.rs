@@ -291,13 +291,13 @@ impl Exchange {
     /// soon afterwards. A call in another thread ends first.
     fn close(&self, py: Python<'_>) {
         self.closing.store(true, Ordering::Relaxed);
-        let begun = Instant::now();
+        let started = Instant::now();
         let open = loop {
             match self.open.try_lock() {
                 Ok(mut open) => break open.take(),
                 Err(TryLockError::Poisoned(error)) => break error.into_inner().take(),
                 // The other thread may be in a function of the program.
-                Err(TryLockError::WouldBlock) if begun.elapsed() > LEAVES => break None,
+                Err(TryLockError::WouldBlock) if started.elapsed() > LEAVES => break None,
                 Err(TryLockError::WouldBlock) => py.detach(|| thread::sleep(SIGNALS / 10)),
             }
         };
@@ -346,7 +346,7 @@ fn of_event<'py>(py: Python<'py>, event: Event) -> PyResult<Bound<'py, PyDict>> 
             made.set_item("text", text)?;
             "waiting"
         }
-        Event::Begun => "begun",
+        Event::Started => "begun",
         Event::Resumed { rounds } => {
             made.set_item("rounds", rounds)?;
             "resumed"

@@ -214,7 +214,7 @@ fn names(file: File, section: &str, key: &str) -> Option<String> {
 /// What a field of this type accepts.
 ///
 /// # Panics
-/// If a number's bounds stand nowhere, or the type is none that is known here.
+/// If a number's bounds stand nowhere, or the type is not known.
 fn accepts_of(kind: &str) -> String {
     match kind {
         "String" => "text".into(),

@@ -9,7 +9,7 @@ use std::{
 use gradvine::{config::ConfigError, data::write_atomically, run::EndError};
 use gradvine_report::command_line;
 
-use crate::{Bench, Check, Kept, Outcome, Study, Target, folder, index, judge};
+use crate::{Bench, Check, Outcome, RunCache, Study, Target, folder, index, judge};
 
 /// Studies to run, and where their results go.
 #[derive(Clone, Debug, Default)]
@@ -72,7 +72,7 @@ impl Campaign {
     /// # Errors
     /// If a file cannot be written, or the user interrupts. The studies before are written.
     pub fn run(&self, loaded: &Loaded, following: &Following<'_>) -> Result<usize, EndError> {
-        let kept = self.keep.as_deref().map(Kept::in_folder).transpose()?;
+        let kept = self.keep.as_deref().map(RunCache::in_folder).transpose()?;
         let mut judged: Vec<(&Study, Option<Vec<Check>>)> = Vec::new();
         for (study, missing) in &loaded.0 {
             let checks = match (self.is_chosen(study), missing) {
@@ -101,7 +101,7 @@ impl Campaign {
     fn judge(
         &self,
         study: &Study,
-        kept: Option<&Kept>,
+        kept: Option<&RunCache>,
         following: &Following<'_>,
     ) -> Result<Vec<Check>, EndError> {
         let outcomes = self.outcomes(study, kept, following)?;
@@ -123,7 +123,7 @@ impl Campaign {
     fn outcomes(
         &self,
         study: &Study,
-        kept: Option<&Kept>,
+        kept: Option<&RunCache>,
         following: &Following<'_>,
     ) -> Result<Vec<Outcome>, EndError> {
         let outcomes = Bench {

@@ -11,7 +11,7 @@
 //! | `trace` | [`Trace`]: one run in the simulator, its curve, and how it ended |
 //! | `bench` | [`Bench`]: runs many cases on threads; their number does not change the results |
 //! | `grid`, `tune` | [`Grid`]: values of a key; [`Tuned`]: the chosen ones, on their own seeds |
-//! | `kept` | [`Kept`]: runs in a folder, which need not be repeated |
+//! | `cache` | [`RunCache`]: runs in a folder, which need not be repeated |
 //! | `figure` | [`Figure`]: a number from a trace; mean and spread over seeds |
 //! | `interval` | [`Interval`]: 95 % intervals of means, of rows paired by seed, of slopes |
 //! | `optimum` | the least value of f, if it can be computed |
@@ -48,9 +48,9 @@ pub use interval::{Interval, student};
 pub use pages::{index, page};
 pub use runs::{
     bench::{Bench, jobs},
+    cache::RunCache,
     case::{Base, Case},
     grid::Grid,
-    kept::Kept,
     optimum::Optima,
     outcome::Outcome,
     trace::{Point, Status, Trace},

@@ -124,13 +124,13 @@ impl Display {
             if last || self.shown.is_none_or(|shown| now - shown >= PLAIN_EVERY) {
                 self.shown = Some(now);
                 // Linking may have taken long: the pace is that of the rounds.
-                let &mut (begun, first) = self.first.get_or_insert((now, progress.rounds));
+                let &mut (started, first) = self.first.get_or_insert((now, progress.rounds));
                 let (done, missing) = (
                     progress.rounds.saturating_sub(first),
                     self.total.saturating_sub(progress.rounds),
                 );
                 let left = if done > 0 && missing > 0 {
-                    let pace = (now - begun).as_secs_f64() / done as f64;
+                    let pace = (now - started).as_secs_f64() / done as f64;
                     format!(" + {} left", duration(pace * missing as f64))
                 } else {
                     String::new()
@@ -177,7 +177,7 @@ pub fn show_reading() {
     let shown = Mutex::new(None);
     data::observe_reading(move |reading| {
         let mut shown = shown.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (begun, bar) = shown.get_or_insert_with(|| (Instant::now(), None::<ProgressBar>));
+        let (started, bar) = shown.get_or_insert_with(|| (Instant::now(), None::<ProgressBar>));
         if reading.ended {
             if let Some(bar) = bar {
                 bar.finish_and_clear();
@@ -185,7 +185,7 @@ pub fn show_reading() {
             *shown = None;
             return;
         }
-        let elapsed = begun.elapsed();
+        let elapsed = started.elapsed();
         if elapsed >= Duration::from_secs(1) {
             let bar = bar.get_or_insert_with(|| reading_bar(reading));
             bar.set_position(reading.read);

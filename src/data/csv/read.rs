@@ -26,7 +26,7 @@ use crate::data::{
 const SAMPLE: u64 = 8 << 20;
 
 /// A record that is kept.
-struct Kept {
+struct OwnedRecord {
     line: u64,
     cells: Vec<Vec<u8>>,
 }
@@ -35,10 +35,10 @@ struct Kept {
 const SAMPLE_ROWS: usize = 64;
 const SAMPLE_CELLS: usize = 1 << 16;
 
-impl From<Record<'_>> for Kept {
-    fn from(record: Record<'_>) -> Kept {
+impl From<Record<'_>> for OwnedRecord {
+    fn from(record: Record<'_>) -> OwnedRecord {
         let cells = record.cells().map(|cell| cell.trim_ascii().to_vec()).collect();
-        Kept { line: record.line, cells }
+        OwnedRecord { line: record.line, cells }
     }
 }
 
@@ -80,7 +80,7 @@ fn read_in_pieces(
         rows.note(format!("{name}: {remark}"));
     }
     let before = rows.rows();
-    for (at, Kept { line, cells }) in sample.iter().enumerate().skip(usize::from(!is_row)) {
+    for (at, OwnedRecord { line, cells }) in sample.iter().enumerate().skip(usize::from(!is_row)) {
         check_width(*line, cells.len(), columns)?;
         let added = rows.add_text(*line, |column| Cell::of_text(&cells[column]));
         added.map_err(|error| match &remark {
@@ -99,13 +99,13 @@ fn read_in_pieces(
 }
 
 /// The first line and some below it.
-fn sample(records: &mut Records<impl Read>) -> Result<Vec<Kept>, DataError> {
+fn sample(records: &mut Records<impl Read>) -> Result<Vec<OwnedRecord>, DataError> {
     let mut sample = Vec::new();
     while sample.len() <= SAMPLE_ROWS {
         let Some(record) = records.next()? else { break };
         check_text(&record)?;
         let cells = record.len();
-        sample.push(Kept::from(record));
+        sample.push(OwnedRecord::from(record));
         if cells.saturating_mul(sample.len()) > SAMPLE_CELLS {
             break;
         }
@@ -126,7 +126,7 @@ struct Beginning {
 
 /// Finds what the first of some lines is.
 fn beginning(
-    sample: &[Kept],
+    sample: &[OwnedRecord],
     header: Option<bool>,
     rows: &impl Rows,
 ) -> Result<Beginning, DataError> {
@@ -204,12 +204,12 @@ fn check_text(record: &Record<'_>) -> Result<(), DataError> {
 }
 
 /// Refuses lines of one column that are separated by blanks.
-fn check_separator(sample: &[Kept], columns: usize) -> Result<(), DataError> {
-    let words = |kept: &Kept| {
+fn check_separator(sample: &[OwnedRecord], columns: usize) -> Result<(), DataError> {
+    let words = |kept: &OwnedRecord| {
         kept.cells[0].split(|byte| *byte == b' ').filter(|word| !word.is_empty()).count()
     };
     let all = words(&sample[0]);
-    let numbers = |kept: &Kept| {
+    let numbers = |kept: &OwnedRecord| {
         let mut words = kept.cells[0].split(|byte| *byte == b' ').filter(|word| !word.is_empty());
         words.any(|word| Cell::of_text(word).number().is_some())
     };

@@ -68,7 +68,7 @@ fn node_at(
         x: x.to_vec(),
         initial_from: None,
         seed: 3,
-        lie: None,
+        byzantine: None,
         max_norm: None,
         rounds: 2,
         evaluate_every: u64::MAX,
@@ -295,10 +295,10 @@ fn frames_before_they_are_due_and_frames_that_are_refused() {
     let nan = sealed(at(0, 0, 0), &floats(&[1.0, f32::NAN]));
     let reason =
         "round 0 flight 0 exchange 0: malformed payload: the number at index 1 is not finite";
-    row("a number that is none", WAITING, vec![(arrives(nan), vec![refused(reason)])]);
-    let elsewhere = sealed(at(0, 1, 0), &[]);
+    row("a number that is not finite", WAITING, vec![(arrives(nan), vec![refused(reason)])]);
+    let other = sealed(at(0, 1, 0), &[]);
     let reason = "round 0 flight 1 exchange 0: nothing of it is expected there";
-    row("another flight", WAITING, vec![(arrives(elsewhere), vec![refused(reason)])]);
+    row("another flight", WAITING, vec![(arrives(other), vec![refused(reason)])]);
 }
 
 #[test]

@@ -129,10 +129,10 @@ pub struct Entry {
     pub needs_gradients: bool,
     /// Whether it computes with the step size of an update.
     pub needs_step: bool,
-    /// Whether it counts nodes, not rows: a vote of a majority, or a defence against nodes that
-    /// lie, also about their number of rows.
+    /// Whether it counts nodes, not rows: a vote of a majority, or a defence against Byzantine
+    /// nodes, which may send a wrong number of rows, too.
     pub counts_nodes: bool,
-    /// Whether it is a defence against nodes that lie. Then the scale of the data withstands wrong
+    /// Whether it is a defence against Byzantine nodes. Then the scale of the data withstands wrong
     /// sums, too.
     pub defends: bool,
     /// The largest recommended step, and the advice above it.

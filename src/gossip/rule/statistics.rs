@@ -14,7 +14,7 @@
 //! means of nodes' own statistics, and stay within their range.
 //!
 //! They stay local during the rounds if nodes are in rounds of their own (there is no round to
-//! average them in), and if the rule is a defence against liars, of which a plain average is none.
+//! average them in), and if the rule is a defence against Byzantine nodes, which a plain average is not.
 //! The mean of all models at the end has the mean of the statistics in any case.
 
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ impl Prepared {
             let why = if asynchronous {
                 "the nodes of this rule are in rounds of their own"
             } else {
-                "a plain average is no defence against liars"
+                "a plain average is no defence against faulty nodes"
             };
             warnings.push(format!(
                 "buffers: each node keeps its own until the end of the rounds, when they are \
@@ -67,7 +67,7 @@ impl Prepared {
                 flight: (!is_local).then_some(flight),
                 rows: Rows::of(&schedule, node),
                 arriving: BTreeMap::new(),
-                begun: false,
+                started: false,
             })
         };
         Prepared { plan, warnings, spawn: Arc::new(spawn), ..self }
@@ -159,13 +159,13 @@ struct WithStatistics {
     rows: Rows,
     /// sum_j W_ij s_j of the rounds that are in flight.
     arriving: BTreeMap<Round, Vec<f32>>,
-    begun: bool,
+    started: bool,
 }
 
 impl WithStatistics {
     /// Takes the statistics off the initial model.
     fn begin(&mut self, local: &mut Local) {
-        if !std::mem::replace(&mut self.begun, true) {
+        if !std::mem::replace(&mut self.started, true) {
             self.take_off(local);
         }
     }
@@ -254,7 +254,7 @@ impl Rule for WithStatistics {
     fn model(&self, local: &Local, out: &mut [f32]) {
         let (parameters, own) = out.split_at_mut(self.parameters);
         own.copy_from_slice(&self.own);
-        if self.begun {
+        if self.started {
             return self.inner.model(local, parameters);
         }
         let mut local = local.clone();

@@ -56,7 +56,7 @@ impl FileFormat {
     /// The format of a file's extension.
     ///
     /// # Errors
-    /// If it is none of these.
+    /// If it is not one of these.
     pub fn expect(path: &Path) -> Result<FileFormat, TopologyError> {
         FileFormat::of(path).ok_or_else(|| {
             TopologyError::syntax(None, "expected the extension .toml, .graphml, .dot, .gv or .csv")

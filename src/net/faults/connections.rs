@@ -156,7 +156,7 @@ fn connect(state: &mut State, link: usize) {
     if one != two || unused {
         for (host, node) in ends {
             let host = state.hosts.get_mut(&host).expect("it is open");
-            host.events.push_back(Event::Elsewhere(node));
+            host.events.push_back(Event::OtherMembership(node));
             let machine = host.machine;
             state.notify(machine);
         }
@@ -214,7 +214,7 @@ fn resume(
     let Some((host, node)) = end_of(state, connection, side) else { return };
     let end = host.ends.get_mut(&node).expect("it is an end");
     let mut events = Vec::new();
-    let meeting = meet(end.known, incarnation, host.status.has_begun());
+    let meeting = meet(end.known, incarnation, host.status.has_started());
     if traces {
         let (from, to) = (host.machine, end.machine);
         eprintln!("{now:>10.3?} machine {from} meets {to} over {connection}: {meeting:?}");
@@ -256,12 +256,12 @@ fn resume(
         Some(Bug::PieceTwice) => (end.outbox.first(), 0),
         _ => (end.outbox.first(), end.outbox.partial()),
     };
-    let begun = host.status.begun().map(StartMessage::Begin);
+    let started = host.status.beginning().map(StartMessage::Begin);
     host.events.extend(events);
     let machine = host.machine;
     state.notify(machine);
     state.connections.get_mut(&connection).expect("it is open").writer[side] = first;
-    if let Some(begin) = begun {
+    if let Some(begin) = started {
         send(state, connection, side, Message::Start(begin));
     }
     write(state, connection, side);
@@ -425,7 +425,7 @@ fn receive(state: &mut State, connection: u64, from: usize, parcel: Parcel) {
         }
         Message::Start(
             StartMessage::Ready(_) | StartMessage::Waiting(_) | StartMessage::Begin(_),
-        ) if status.has_begun() => {}
+        ) if status.has_started() => {}
         Message::Start(mut message) => {
             if let StartMessage::Assembly(news) = &mut message
                 && let Some(proposal) = news.proposal.as_mut().filter(|_| plant)
@@ -449,7 +449,7 @@ fn receive(state: &mut State, connection: u64, from: usize, parcel: Parcel) {
         }
         Message::Goodbye(Some(Reason { node: whose, text, leaves })) => {
             let cause = Cause { node: NodeId(whose), text, leaves };
-            end.is_over = status.has_begun();
+            end.is_over = status.has_started();
             status.down(node, "it left".into());
             notify(state, connection, side, Event::Left { peer: node, cause });
             let (host, _) = end_of(state, connection, side).expect("looked at");
@@ -507,7 +507,7 @@ fn close(state: &mut State, connection: u64, side: usize) {
     } else {
         let reason = "the connection closed".to_string();
         host.status.down(node, format!("it was linked, then the link broke: {reason}"));
-        if host.status.has_begun() && end.lost.is_none() {
+        if host.status.has_started() && end.lost.is_none() {
             end.lost = Some(now);
             expires = absence.map(|absence| now + absence);
         }

@@ -120,12 +120,12 @@ fn no_node_waits_past_its_deadline() {
     for seed in 0..10 {
         let scenario = Scenario::too_long(seed);
         let ran = World::run(&scenario, None).expect("all programs end");
-        let begun = scenario.faults[0].0;
+        let started = scenario.faults[0].0;
         // The links break some seconds later, and the reason reaches the others.
-        let latest = begun + DEADLINE + Duration::from_secs(15);
+        let latest = started + DEADLINE + Duration::from_secs(15);
         for (machine, ended) in ran.ended.iter().enumerate().skip(1) {
             let ended = ended.expect("it has ended");
-            let waited = ended >= begun + DEADLINE && ended <= latest;
+            let waited = ended >= started + DEADLINE && ended <= latest;
             assert!(waited, "seed {seed}: machine {machine} ended after {ended:?}");
         }
         // Started again and again, they continue when the absent node is back.

@@ -184,7 +184,7 @@ fn run(machine: usize, world: &Arc<World>) -> Result<Ended, RunError> {
     let mut learner = whole.spec(node).learner;
     let config = design.node(node, learner.setup(), Readers::Everyone);
     let learner = Box::new(Paced { learner, world: Arc::clone(world) });
-    let goes_on = design.experiment.absence.policy == Policy::Continue;
+    let may_continue = design.experiment.absence.policy == Policy::Continue;
     let mut observer = Writer { disk: &*disk, resumed: false };
     let stop = &mut || world.lock().machines[machine].is_asked_to_leave;
     let mut network = Simulated { machine, world: Arc::clone(world) };
@@ -198,7 +198,7 @@ fn run(machine: usize, world: &Arc<World>) -> Result<Ended, RunError> {
         stop,
     );
     match (ended, complete) {
-        (Err(error), Some(complete)) if error.confirms(observer.resumed, goes_on) => {
+        (Err(error), Some(complete)) if error.confirms(observer.resumed, may_continue) => {
             checkpoints.retain(|_| false);
             Ok(complete)
         }

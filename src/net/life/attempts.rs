@@ -68,8 +68,8 @@ pub(crate) fn run_attempts(
     let mut initial = State::default();
     let mut checkpoints = checkpoints.filter(|_| learner.state(&mut initial));
     let nodes = design.topology.nodes();
-    let goes_on = design.experiment.absence.policy == Policy::Continue;
-    if goes_on && checkpoints.is_none() {
+    let may_continue = design.experiment.absence.policy == Policy::Continue;
+    if may_continue && checkpoints.is_none() {
         let problem = "this node writes no checkpoints: it needs a run directory, and a learner \
                        that can be put back";
         return Err(RunError::Setup(ConfigError::new("absence.policy", "continue", problem)));
@@ -77,7 +77,7 @@ pub(crate) fn run_attempts(
     let adopted = checkpoints.as_ref().map(Checkpoints::membership).transpose();
     let adopted = adopted.map_err(RunError::Setup)?.flatten();
     let mut current = adopted.unwrap_or_else(|| Membership::all(nodes));
-    let mut part = Part::new(Here { node, neighbours: &neighbours, design }, current.clone())?;
+    let mut part = Part::new(ThisNode { node, neighbours: &neighbours, design }, current.clone())?;
     let mut bans = Bans::default();
     let mut written = checkpoints.as_ref().and_then(|checkpoints| checkpoints.results.clone());
     // It has recorded a later membership since.
@@ -91,7 +91,7 @@ pub(crate) fn run_attempts(
         membership: current.clone(),
         learner: Arc::clone(&learner),
         checkpoints: checkpoints.clone(),
-        again: false,
+        took_part: false,
         confirms: true,
         results: None,
     };
@@ -141,23 +141,23 @@ pub(crate) fn run_attempts(
             let numbers = |peers: Vec<NodeId>| -> Vec<NodeId> {
                 peers.into_iter().map(|peer| part.numbers[peer.index()]).collect()
             };
-            let (mut late, back) = (numbers(absence.late), numbers(absence.back));
-            late.extend(part.unused().filter(|peer| !back.contains(peer)));
-            let absence = Absence { late, back };
+            let (mut late, returned) = (numbers(absence.late), numbers(absence.returned));
+            late.extend(part.unused().filter(|peer| !returned.contains(peer)));
+            let absence = Absence { late, returned };
             let kept = checkpoints.as_ref().expect("a run that continues has checkpoints");
-            let here = Here { node, neighbours: &neighbours, design };
+            let this = ThisNode { node, neighbours: &neighbours, design };
             let chooses = Chooses {
                 current: &current,
                 results: written.as_ref().map(|written| written.number),
                 absence,
                 kept,
             };
-            let Some(chosen) = choose(network, here, chooses, observer, stop)? else {
+            let Some(chosen) = choose(network, this, chooses, observer, stop)? else {
                 kept.retain(|_| false);
                 return results.ok_or(RunError::Over);
             };
             (current, results, written) = (chosen, None, None);
-            part = Part::new(Here { node, neighbours: &neighbours, design }, current.clone())?;
+            part = Part::new(ThisNode { node, neighbours: &neighbours, design }, current.clone())?;
         }
         let setup = {
             let mut learner = lock(&learner);
@@ -173,7 +173,7 @@ pub(crate) fn run_attempts(
             membership: current.clone(),
             learner: Arc::clone(&learner),
             checkpoints: checkpoints.clone(),
-            again: true,
+            took_part: true,
             confirms: true,
             results,
         };
@@ -182,7 +182,7 @@ pub(crate) fn run_attempts(
 
 /// A node in its topology.
 #[derive(Clone, Copy)]
-struct Here<'n, 'a> {
+struct ThisNode<'n, 'a> {
     node: NodeId,
     /// Its neighbours in the whole topology.
     neighbours: &'n [Neighbour],
@@ -199,9 +199,9 @@ pub(crate) struct Part<'a> {
     pub membership: Membership,
     /// This node's number among the members.
     pub id: NodeId,
-    /// The numbers in the topology of the run: of the members, then of neighbours that are none.
+    /// The numbers in the topology of the run: of the members, then of the other neighbours.
     pub numbers: Vec<NodeId>,
-    /// The neighbours with their numbers here.
+    /// The neighbours, by their numbers among `numbers`.
     pub neighbours: Vec<Neighbour>,
 }
 
@@ -209,7 +209,7 @@ impl<'a> Part<'a> {
     /// # Errors
     /// If the run cannot continue with these members.
     fn new(
-        Here { node, neighbours, design: whole }: Here<'_, 'a>,
+        ThisNode { node, neighbours, design: whole }: ThisNode<'_, 'a>,
         membership: Membership,
     ) -> Result<Part<'a>, RunError> {
         let is_whole = membership.is_whole(whole.topology.nodes());
@@ -308,23 +308,23 @@ struct Chooses<'a> {
     kept: &'a Checkpoints,
 }
 
-/// Chooses the members together with all nodes that are here.
+/// Chooses the members together with all nodes that are present.
 fn choose(
     network: &mut dyn Network,
-    here: Here<'_, '_>,
+    this: ThisNode<'_, '_>,
     Chooses { current, results, absence, kept }: Chooses<'_>,
     observer: &mut dyn Observer,
     stop: &mut dyn FnMut() -> bool,
 ) -> Result<Option<Membership>, RunError> {
-    let Here { node, design, .. } = here;
+    let ThisNode { node, design, .. } = this;
     let (nodes, experiment) = (design.topology.nodes(), &design.experiment);
-    let part = Part::new(here, Membership::all(nodes))?;
+    let part = Part::new(this, Membership::all(nodes))?;
     let (links, _own) = network.open(&part, true, true)?;
     let mut local = LocalObserver { node, numbers: &part.numbers, observer, resumed: false };
     let quorum = experiment.absence.quorum_of(nodes);
     let first = experiment.run.start.quorum().map_or(nodes, |quorum| quorum as usize);
     let mut record = |membership: &Membership| {
-        Part::new(here, membership.clone())?;
+        Part::new(this, membership.clone())?;
         kept.adopt(membership).map_err(RunError::Setup)
     };
     let chosen = Assembler {
@@ -334,13 +334,13 @@ fn choose(
         observer: &mut local,
         stop,
         adopted: current.clone(),
-        begun: kept.has_begun(),
+        started: kept.has_started(),
         round: Round(kept.newest()),
         quorums: [first, quorum],
         deadline: [experiment.run.start.within(), experiment.absence.deadline()],
         patience: Duration::from_secs_f64(experiment.absence.wait_s),
         late: absence.late.into_iter().collect(),
-        back: absence.back,
+        returned: absence.returned,
         results,
         record: &mut record,
     }

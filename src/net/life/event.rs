@@ -126,7 +126,7 @@ pub enum Event {
     },
     /// A neighbour is there, but takes part in another membership, or in the choice of one; or its
     /// link is one that this membership does not use.
-    Elsewhere(NodeId),
+    OtherMembership(NodeId),
     /// A neighbour refuses this program: another one with the same key was started before it.
     Rival {
         /// The neighbour that refuses.

@@ -94,7 +94,7 @@ pub(crate) struct Limits {
     /// While another node is known to wait for a lost link; `None` for ever.
     pub absence: Option<Duration>,
     /// Whether the run continues without nodes that do not return.
-    pub goes_on: bool,
+    pub may_continue: bool,
     /// Until a run begins without some nodes, if it does.
     pub start: Option<Duration>,
 }
@@ -107,8 +107,8 @@ impl Limits {
             [run.connect_s, run.patience_s, run.work_s].map(Duration::from_secs_f64);
         let start = experiment.run.start.within();
         let absence = experiment.absence.deadline();
-        let goes_on = experiment.absence.policy == Policy::Continue;
-        Limits { connect, patience, work, absence, goes_on, start }
+        let may_continue = experiment.absence.policy == Policy::Continue;
+        Limits { connect, patience, work, absence, may_continue, start }
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) trait Links: Send {
     /// Sends a start message. A new one replaces an older one that was not sent yet.
     fn send_start(&self, to: NodeId, message: StartMessage);
 
-    /// The name of a neighbour, also of one that is no member.
+    /// The name of a neighbour, also of one that is not a member.
     fn name(&self, node: NodeId) -> &str;
 
     /// The state of the links.

@@ -24,7 +24,7 @@ pub(crate) trait NodeObserver {
     /// The node has waited for some seconds.
     fn waits(&mut self, waiting: &Waiting);
 
-    /// Why neighbours that are no members cannot be reached.
+    /// Why neighbours that are not members cannot be reached.
     fn away(&mut self, _nodes: &[(NodeId, String)]) {}
 
     /// The node's own model is final, or the run ends early with this one.

@@ -11,7 +11,7 @@ use super::{
         confirm::{Again, Confirmation},
         restore::{put_back, report_return, save_newest, saved},
         saver::Saver,
-        start::{Begun, Starter},
+        start::{Started, Starter},
     },
     event::Event,
     limits::{Limits, RESULTS_LINGER},
@@ -51,7 +51,7 @@ pub(crate) struct Start {
     /// Its checkpoints, if it writes any.
     pub checkpoints: Option<Checkpoints>,
     /// Whether it has been part of this run before.
-    pub again: bool,
+    pub took_part: bool,
     /// Whether it leaves only when all nodes have written their results.
     pub confirms: bool,
     /// The results of an earlier attempt, whose other nodes may not all have theirs.
@@ -96,7 +96,8 @@ impl Worker {
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<Ended, Stopped> {
         let Worker { id, topology, links, own, limits } = self;
-        let Start { config, membership, learner, checkpoints, again, confirms, results } = start;
+        let Start { config, membership, learner, checkpoints, took_part, confirms, results } =
+            start;
         let rounds_in_all = config.rounds;
         let (saved, mut newest) = match saved(id, &checkpoints) {
             Ok(saved) => saved,
@@ -108,15 +109,16 @@ impl Worker {
         // Nodes that were part of the run may take as long to return as lost links.
         let is_over =
             results.is_some() || checkpoints.as_ref().is_some_and(|kept| kept.results.is_some());
-        let again = again || checkpoints.as_ref().is_some_and(|checkpoints| checkpoints.used);
-        let limit = match again {
+        let took_part =
+            took_part || checkpoints.as_ref().is_some_and(|checkpoints| checkpoints.used);
+        let limit = match took_part {
             _ if is_over => Some(RESULTS_LINGER),
-            true if limits.goes_on => limits.absence,
+            true if limits.may_continue => limits.absence,
             true => limits.absence.map(|absence| absence.max(limits.connect.min(RELINK))),
             false => Some(limits.start.unwrap_or(limits.connect)),
         };
         let start = limits.start.is_some();
-        let begun = Starter {
+        let started = Starter {
             id,
             topology: &topology,
             membership: &membership,
@@ -124,22 +126,22 @@ impl Worker {
             observer,
             stop,
             limit,
-            goes_on: limits.goes_on,
+            may_continue: limits.may_continue,
             saved: &saved,
             rounds: rounds_in_all,
         }
         .gather();
-        let begun = begun.and_then(|begun| {
-            Ok((put_back(id, &begun.at, &checkpoints, &mut newest, &learner)?, begun))
+        let started = started.and_then(|started| {
+            Ok((put_back(id, &started.at, &checkpoints, &mut newest, &learner)?, started))
         });
-        let (restored, Begun { at, early }) = match begun {
-            Ok(begun) => begun,
+        let (restored, Started { at, early }) = match started {
+            Ok(started) => started,
             Err(RunError::Absent(peers)) => {
                 return Err(Stopped::Absent(peers, results.map(Box::new)));
             }
-            // The run can continue without the nodes that are not here.
+            // The run can continue without the nodes that are absent.
             Err(RunError::Deadline { nodes: late, text })
-                if limits.goes_on && (again || start || is_over) =>
+                if limits.may_continue && (took_part || start || is_over) =>
             {
                 tracing::warn!("{text}");
                 let absence = Absence { late, ..Absence::default() };
@@ -147,7 +149,7 @@ impl Worker {
             }
             // It said what no node of this run can say: the run can continue without it.
             Err(RunError::Failed { ref failure, .. })
-                if limits.goes_on && failure.culprit().is_some() =>
+                if limits.may_continue && failure.culprit().is_some() =>
             {
                 let peer = failure.culprit().expect("looked at");
                 return Err(Stopped::Broken(peer, failure.clone()));
@@ -164,7 +166,7 @@ impl Worker {
         };
         // It is as large as the state of the rule.
         drop(newest);
-        if again || at.rounds > 0 {
+        if took_part || at.rounds > 0 {
             observer.resumes(Round(at.rounds));
         }
         report_return(&at, &topology);
@@ -197,16 +199,16 @@ impl Worker {
             Err(RunError::Restarted(peer)) => return Err(Stopped::Restarted(peer, None)),
             Err(RunError::Absent(mut absence)) => {
                 // The choice of members awaits these nodes.
-                absence.back.extend(saver.iter().flat_map(Saver::visitors));
+                absence.returned.extend(saver.iter().flat_map(Saver::returned));
                 return Err(Stopped::Absent(absence, None));
             }
-            Err(RunError::Failed { ref failure, .. }) if limits.goes_on => {
+            Err(RunError::Failed { ref failure, .. }) if limits.may_continue => {
                 if let Some(peer) = failure.culprit() {
                     return Err(Stopped::Broken(peer, failure.clone()));
                 }
             }
             // One that this node awaits itself is left out. Of others their neighbours decide.
-            Err(RunError::Deadline { ref nodes, ref text }) if limits.goes_on => {
+            Err(RunError::Deadline { ref nodes, ref text }) if limits.may_continue => {
                 let awaits = state.node.waiting_for().map_or(Vec::new(), |(_, peers)| peers);
                 return Err(match nodes.iter().find(|node| awaits.contains(node)) {
                     Some(peer) => Stopped::Silent(*peer, text.clone()),
@@ -219,10 +221,10 @@ impl Worker {
         let mut result = result.map(|()| state.end());
         if let Ok(ended) = &mut result {
             observer.ended(ended);
-            let Limits { patience, goes_on, .. } = limits;
+            let Limits { patience, may_continue, .. } = limits;
             if confirms {
                 let (topology, there) = (&topology, &*links);
-                let waits = Confirmation { id, topology, links: there, patience, goes_on };
+                let waits = Confirmation { id, topology, links: there, patience, may_continue };
                 match waits.wait(stop) {
                     None => {}
                     Some(Again::Restarted(peer)) => {

@@ -29,7 +29,7 @@ use crate::{
     gossip::Cause,
     net::{
         life::rounds::status::{Beat, Saves},
-        transport::peers::{ANEW, Connection},
+        transport::peers::{CONNECTED_AGAIN, Connection},
     },
     units::NodeId,
 };
@@ -159,9 +159,9 @@ impl Link {
 
     /// What the neighbour may have missed while the link was down; the last is said first.
     fn first_messages(&self, program: u64) -> Vec<Message> {
-        let begun = self.status.begun();
-        let begun = begun.map(|begun| Message::Start(StartMessage::Begin(begun)));
-        begun.into_iter().chain(self.rival(program).map(Message::Rival)).collect()
+        let started = self.status.beginning();
+        let started = started.map(|started| Message::Start(StartMessage::Begin(started)));
+        started.into_iter().chain(self.rival(program).map(Message::Rival)).collect()
     }
 
     /// Waits until something happens, and returns what is to be said then.
@@ -210,7 +210,7 @@ impl Link {
                 if open.goodbyes.received {
                     return Err(End::Over);
                 }
-                if cause == ANEW {
+                if cause == CONNECTED_AGAIN {
                     self.programs.set_replaced(open.program, Instant::now());
                 }
                 let reason = format!("the connection closed: {cause}");

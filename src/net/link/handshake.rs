@@ -182,7 +182,9 @@ impl Link {
     async fn judge(&mut self, theirs: &Hello, control: &mut Stream) -> Result<bool, Refusal> {
         let section = match self.card.compare(self.node, theirs) {
             Verdict::Same { arithmetic } if !self.unused => return Ok(arithmetic),
-            Verdict::Same { .. } | Verdict::Elsewhere => return Err(Refusal::Elsewhere),
+            Verdict::Same { .. } | Verdict::OtherMembership => {
+                return Err(Refusal::OtherMembership);
+            }
             Verdict::Refused(what) => {
                 let error = ConfigError::at(
                     "handshake",

@@ -48,7 +48,7 @@ pub enum Verdict {
     /// Each side sends the text of this section, so that both can name the line.
     Differ(Section),
     /// They may run together, but not now: the members have changed, or are being chosen.
-    Elsewhere,
+    OtherMembership,
 }
 
 impl RunCard {
@@ -160,7 +160,7 @@ impl RunCard {
             return differ("its number in the topology", number.to_string(), theirs);
         }
         if theirs.membership != self.membership {
-            return Verdict::Elsewhere;
+            return Verdict::OtherMembership;
         }
         Verdict::Same { arithmetic: theirs.arithmetic == arithmetic::class() }
     }

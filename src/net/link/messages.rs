@@ -103,8 +103,8 @@ impl Link {
     fn has_content(&self, message: &Message, goodbyes: &Goodbyes) -> bool {
         match message {
             Message::Ack(received) => *received >= self.outbox.lock().first(),
-            Message::Start(StartMessage::Written | StartMessage::Over) => self.status.has_begun(),
-            Message::Start(_) => !self.status.has_begun(),
+            Message::Start(StartMessage::Written | StartMessage::Over) => self.status.has_started(),
+            Message::Start(_) => !self.status.has_started(),
             message => {
                 let is_sign = matches!(
                     message,
@@ -146,7 +146,7 @@ impl Link {
             message,
             StartMessage::Ready(_) | StartMessage::Waiting(_) | StartMessage::Begin(_)
         );
-        if opens && self.status.has_begun() {
+        if opens && self.status.has_started() {
             return Ok(());
         }
         goodbyes.start_messages += 1;

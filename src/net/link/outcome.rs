@@ -26,7 +26,7 @@ pub(crate) enum Refusal {
     /// The neighbour refuses this node for a while, for this reason.
     Banned(String),
     /// The two ends take part in different memberships.
-    Elsewhere,
+    OtherMembership,
     /// The other end examines the link and runs no node: the connection is left to it.
     Probe,
     /// Another program runs with this node's key, and stays in its place.

@@ -21,7 +21,7 @@ use super::session::random;
 const GONE: Duration = Duration::from_secs(60);
 
 /// How long a program whose link was up until another connected has to return.
-const BACK: Duration = Duration::from_secs(3);
+const RETURN_GRACE: Duration = Duration::from_secs(3);
 
 /// The programs of one key that are remembered.
 const MOST: usize = 8;
@@ -124,7 +124,7 @@ impl Programs {
         let stays = all.iter().filter(stays).map(|other| other.program.clone()).next_back();
         let may_return = |other: &Seen| {
             let since = other.replaced.map(|when| now.saturating_duration_since(when));
-            !rival && since.is_some_and(|since| since < BACK)
+            !rival && since.is_some_and(|since| since < RETURN_GRACE)
         };
         let later = all.iter().any(may_return);
         all.push(Seen { program, linked: false, last: now, replaced: None, rival });

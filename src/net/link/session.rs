@@ -63,12 +63,12 @@ pub(crate) enum Meeting {
 }
 
 /// Compares the incarnation of the neighbour's program with the one that is known (0: none).
-/// `begun` says whether the run has started.
-pub(crate) fn meet(known: u64, incarnation: u64, begun: bool) -> Meeting {
+/// `started` says whether the run has started.
+pub(crate) fn meet(known: u64, incarnation: u64, started: bool) -> Meeting {
     match known {
         _ if known == incarnation => Meeting::Continues,
         0 => Meeting::Begins,
-        _ if begun => Meeting::Lost,
+        _ if started => Meeting::Lost,
         _ => Meeting::BeginsAnew,
     }
 }
@@ -326,8 +326,8 @@ impl Inbox {
     /// # Errors
     /// If its length has changed, or there is no memory for it.
     pub(crate) fn begin(&mut self, length: usize) -> Result<(), WireError> {
-        if let Some(begun) = self.length.replace(length).filter(|&begun| begun != length) {
-            return Err(WireError::Continued { found: length, begun });
+        if let Some(before) = self.length.replace(length).filter(|&before| before != length) {
+            return Err(WireError::Continued { found: length, before });
         }
         self.reserve()
     }

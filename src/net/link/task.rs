@@ -208,13 +208,13 @@ impl Link {
                     let text = "`gradvine doctor` runs there, which examines the link";
                     self.status.trouble(self.node, text.into());
                     // In the middle of a run the node's own connection is missed.
-                    !self.status.has_begun() && self.leave_to_probe(id).await
+                    !self.status.has_started() && self.leave_to_probe(id).await
                 }
-                Some(Err(Refusal::Elsewhere)) => {
+                Some(Err(Refusal::OtherMembership)) => {
                     // The other end must read our hello before the connection closes.
                     time::sleep(CLOSING / 4).await;
-                    self.status.elsewhere(self.node);
-                    let _ = self.events.send(Event::Elsewhere(self.node));
+                    self.status.in_other_membership(self.node);
+                    let _ = self.events.send(Event::OtherMembership(self.node));
                     false
                 }
                 Some(Err(Refusal::Banned(text))) => {
@@ -252,7 +252,7 @@ impl Link {
     /// Waits for a connection; `None` if the link has ended.
     async fn next_connection(&mut self) -> Option<(ConnectionId, bool)> {
         loop {
-            if self.known != 0 && self.lost.is_none() && self.status.has_begun() {
+            if self.known != 0 && self.lost.is_none() && self.status.has_started() {
                 let reason = "it broke when the run began".to_string();
                 self.lost = Some((Instant::now(), reason));
             }
@@ -329,7 +329,7 @@ impl Link {
         incarnation: u64,
         (received, partial): (u64, u64),
     ) -> Result<(), Lost> {
-        match meet(self.known, incarnation, self.status.has_begun()) {
+        match meet(self.known, incarnation, self.status.has_started()) {
             Meeting::Continues => {
                 return self.outbox.lock().resume(received, partial).map_err(Lost::Frames);
             }
@@ -422,7 +422,7 @@ impl Link {
     /// Tells the core how a connection has ended that came up at `since`. `None` if the link is
     /// finished, else whether the connection is closed.
     async fn report_end(&mut self, end: End, since: Instant) -> Option<bool> {
-        let early = self.leaving.borrow().is_none() && !self.status.has_begun();
+        let early = self.leaving.borrow().is_none() && !self.status.has_started();
         match end {
             End::Over if early => {
                 let reason = "it said goodbye before the run began".to_string();
@@ -437,7 +437,7 @@ impl Link {
                     since.elapsed().as_secs_f64()
                 );
                 self.status.down(self.node, linked(&reason));
-                if self.status.has_begun() {
+                if self.status.has_started() {
                     let lost = self.lost_since(since).await;
                     self.lost = Some((lost, reason.clone()));
                 }
@@ -446,7 +446,7 @@ impl Link {
             }
             End::Invalid(reason) => {
                 self.status.down(self.node, format!("it was linked, then {reason}"));
-                let (peer, ends) = (self.node, self.status.has_begun());
+                let (peer, ends) = (self.node, self.status.has_started());
                 let _ = self.events.send(match ends {
                     true => Event::Down { peer, reason },
                     false => Event::Lost { peer, reason },
@@ -456,7 +456,7 @@ impl Link {
             End::Left(cause) => {
                 self.status.down(self.node, "it was linked, and left before the run began".into());
                 let _ = self.events.send(Event::Left { peer: self.node, cause });
-                (!self.status.has_begun()).then_some(false)
+                (!self.status.has_started()).then_some(false)
             }
         }
     }

@@ -99,23 +99,23 @@ pub enum StartMessage {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
     /// Nodes and their checkpoints, at most [`MOST_ROUNDS`] of each.
-    pub nodes: Vec<(NodeId, Vec<Kept>)>,
+    pub nodes: Vec<(NodeId, Vec<CheckpointId>)>,
     /// The newest one of which, as far as one of them knows, all members have had one.
-    pub common: Kept,
+    pub common: CheckpointId,
     /// The history that belongs to the newest checkpoint of these nodes.
     pub history: Vec<Change>,
 }
 
 impl Saved {
     /// The newest checkpoint of these nodes.
-    pub fn newest(&self) -> Kept {
+    pub fn newest(&self) -> CheckpointId {
         self.nodes.iter().flat_map(|(_, kept)| kept).copied().max().unwrap_or_default()
     }
 }
 
 /// A checkpoint of a node. A later one is greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Kept {
+pub struct CheckpointId {
     /// The membership in which it was written.
     pub membership: u64,
     /// The rounds that it has done.
@@ -128,7 +128,7 @@ pub struct Beginning {
     /// The rounds that were done when it begins.
     pub rounds: u64,
     /// Whether all nodes begin at the mean of the models that some have, after round 0.
-    pub again: bool,
+    pub from_mean: bool,
     /// The nodes that have no checkpoint of that round: they give no model to the mean.
     pub without: Vec<NodeId>,
     /// All changes of the members so far.
@@ -212,7 +212,7 @@ pub enum WireError {
     /// A message or frame that is longer than allowed.
     #[error("a {what} of {length} bytes: at most {limit} are accepted")]
     Long {
-        /// Either `message` or `frame`, for the text.
+        /// Either `control message` or `frame`.
         what: &'static str,
         /// The length that the sender has announced.
         length: u64,
@@ -223,12 +223,12 @@ pub enum WireError {
     #[error("a control message that does not decode: {0}")]
     Malformed(String),
     /// A frame that continues with another length than it began with.
-    #[error("a frame of {found} bytes, which had {begun} bytes when it began")]
+    #[error("a frame of {found} bytes, which had {before} bytes when it began")]
     Continued {
         /// The length that is announced now.
         found: usize,
         /// The length announced on the connection before.
-        begun: usize,
+        before: usize,
     },
     /// A gap or a repetition.
     #[error("frame number {found} instead of {expected}")]

@@ -52,8 +52,8 @@ const LASTED: Duration = Duration::from_secs(3);
 pub(crate) enum Reached {
     /// The link did not come up.
     Nothing,
-    /// The other node is here, but takes part elsewhere: in other members, or in their choice.
-    Elsewhere,
+    /// The other node runs, but takes part in another membership or in the choice of one.
+    OtherMembership,
     /// The link was up.
     Linked,
 }
@@ -245,14 +245,14 @@ impl Dial {
     }
 
     /// The connection has closed. After one that lasted the pauses are short again, after a link
-    /// that broke at once nearly so; a node that takes part elsewhere may soon choose members, and
+    /// that broke at once nearly so; a node of another membership may soon choose members, and
     /// is tried about once a second.
     pub(crate) fn closed(&mut self, reached: Reached) {
         let lasted = self.since.take().is_some_and(|since| since.elapsed() > LASTED);
         match reached {
             _ if lasted => self.turns = 0,
             Reached::Linked => self.turns = self.turns.min(1),
-            Reached::Elsewhere => self.turns = self.turns.min(2),
+            Reached::OtherMembership => self.turns = self.turns.min(2),
             Reached::Nothing => {}
         }
         self.wait();
@@ -451,9 +451,9 @@ mod tests {
     fn an_address_that_closes_its_connections_is_tried_about_once_a_second() {
         let address = vec!["/ip4/9.9.9.9/tcp/4001".parse::<Multiaddr>().unwrap()];
         for (closed, least, most) in [(true, 600, 1300), (false, 3000, 6300)] {
-            let (mut dial, begun) = (Dial::new(address.clone()), Instant::now());
+            let (mut dial, started) = (Dial::new(address.clone()), Instant::now());
             (0..10).for_each(|_| dial.failed(closed));
-            assert!(dial.due - begun > Duration::from_millis(least), "{closed}");
+            assert!(dial.due - started > Duration::from_millis(least), "{closed}");
             assert!(dial.due - Instant::now() < Duration::from_millis(most), "{closed}");
         }
     }

@@ -203,7 +203,7 @@ impl Slots {
 /// The connections that have come in this window and in the one before.
 #[derive(Default)]
 struct Arrivals {
-    begun: Option<Instant>,
+    started: Option<Instant>,
     /// By source, and of these those that its own share lets begin: by class.
     sources: [BTreeMap<Source, usize>; 2],
     classes: [[usize; 2]; 2],
@@ -218,7 +218,7 @@ impl Arrivals {
         now: Instant,
         draw: &mut dyn FnMut(usize) -> usize,
     ) -> bool {
-        let since = now - *self.begun.get_or_insert(now);
+        let since = now - *self.started.get_or_insert(now);
         if since > WINDOW {
             let is_next = since <= 2 * WINDOW;
             let (sources, classes) =
@@ -228,7 +228,7 @@ impl Arrivals {
             } else {
                 (self.sources[0], self.classes[0]) = Default::default();
             }
-            self.begun = Some(now);
+            self.started = Some(now);
         }
         let mut wins = |before: usize, now: &mut usize, most: usize| {
             *now += 1;

@@ -10,7 +10,7 @@ use super::dial::Dial;
 use crate::net::{life::rounds::status::Status, link::programs::Programs, neighbour::Neighbour};
 
 /// Why a link is closed whose neighbour has connected again.
-pub(crate) const ANEW: &str = "the neighbour has connected again";
+pub(crate) const CONNECTED_AGAIN: &str = "the neighbour has connected again";
 
 /// How far apart two direct connections may open that cross each other.
 const CROSSED: Duration = Duration::from_secs(10);

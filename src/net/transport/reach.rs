@@ -35,7 +35,7 @@ pub fn socket_address(address: &Multiaddr) -> Option<SocketAddr> {
     Some(SocketAddr::new(endpoint.host?, endpoint.port))
 }
 
-/// Says that an address of the topology is none of those that the node listens on: one line for
+/// Says that an address of the topology is not among those that the node listens on: one line for
 /// each such address. Port 0 takes any port, so nothing is known then.
 pub(crate) fn unreached(listen: &[Multiaddr], addresses: &[Multiaddr]) -> Vec<String> {
     let listens: Vec<Endpoint> = listen.iter().filter_map(Endpoint::of).collect();

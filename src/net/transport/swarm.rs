@@ -35,7 +35,7 @@ use super::{
     dialled::Dialled,
     gate::Gate,
     guard::guarded,
-    peers::{ANEW, Connection, Held, Peer},
+    peers::{CONNECTED_AGAIN, Connection, Held, Peer},
     reach::Endpoint,
     refusals::Refusals,
     security::{Ciphers, Encryption},
@@ -382,7 +382,7 @@ impl SwarmTask {
             tracing::debug!("node {} connected a second time", peer.neighbour.name);
             let cause = match peer.relayed && !relayed {
                 true => "a direct connection replaces the one through a relay",
-                false => ANEW,
+                false => CONNECTED_AGAIN,
             };
             let cause = cause.into();
             let _ = peer.connection.send(Connection::Closed { id: older, cause });

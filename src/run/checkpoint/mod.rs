@@ -8,7 +8,7 @@
 //! RUN/checkpoints/NODE/round-000000000120.safetensors
 //! ```
 //!
-//! Each of these files but `begun` says whose it is ([`Owner`]).
+//! Each of these files but `started` says whose it is ([`Owner`]).
 
 mod file;
 mod owner;
@@ -35,7 +35,7 @@ use crate::{
 pub use self::{file::Checkpoint, owner::Owner};
 
 const RUN: &str = "run.json";
-const BEGUN: &str = "begun";
+const STARTED: &str = "begun";
 pub(super) const MEMBERSHIP: &str = "membership.json";
 const PREFIX: &str = "round-";
 const SUFFIX: &str = ".safetensors";
@@ -227,7 +227,7 @@ impl Checkpoints {
         };
         let restarts = match saved {
             // The files of a run that never began may be corrected.
-            saved if !disk.exists(&folder.join(BEGUN)) => {
+            saved if !disk.exists(&folder.join(STARTED)) => {
                 if let Some(Ok(saved)) = saved
                     && saved.owner.is_same_place(&owner)
                 {
@@ -306,12 +306,12 @@ impl Checkpoints {
     /// Records that the run has started.
     pub(crate) fn begin(&self) {
         // Without it a node that is started again waits for a shorter time.
-        let _ = self.disk.write(&self.folder.join(BEGUN), &mut |_| Ok(()));
+        let _ = self.disk.write(&self.folder.join(STARTED), &mut |_| Ok(()));
     }
 
     /// Whether the run has started.
-    pub(crate) fn has_begun(&self) -> bool {
-        self.disk.exists(&self.folder.join(BEGUN))
+    pub(crate) fn has_started(&self) -> bool {
+        self.disk.exists(&self.folder.join(STARTED))
     }
 
     fn path(&self, rounds: u64) -> PathBuf {

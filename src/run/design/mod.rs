@@ -1,6 +1,6 @@
 //! The design that all nodes of a run share, and what is checked before a run begins.
 
-pub(crate) mod lies;
+pub(crate) mod byzantine;
 pub(crate) mod needs;
 pub mod outlook;
 pub(crate) mod resolved;

@@ -71,7 +71,7 @@ impl Needs {
         // frame with the sum is as long as the sum.
         let rounds = rules.saturating_add(seen).saturating_mul(vector);
         let end = (4 * nodes).saturating_add(2 * (nodes - 1)).saturating_mul(vector);
-        let kept = whole.shards.iter().filter_map(|shard| shard.kept());
+        let kept = whole.shards.iter().filter_map(|shard| shard.validation());
         let rows = whole.shards.iter().chain(whole.tests.all()).map(|shared| shared.raw());
         let rows = rows.chain(kept).map(|rows| scaled(design, rows));
         Needs {

@@ -313,7 +313,7 @@ impl Design {
             x: self.initial.to_vec(),
             initial_from: self.initial_from,
             seed: self.experiment.run.seed,
-            lie: None,
+            byzantine: None,
             max_norm: self.experiment.robust.max_norm,
             rounds: self.experiment.run.rounds,
             evaluate_every: self.experiment.run.evaluate_every,
@@ -405,7 +405,7 @@ fn weighting_warning(experiment: &Experiment) -> Option<String> {
     let by_rows = experiment.data.weighting == Some(Weighting::Rows);
     (by_rows && counts_nodes(experiment)).then(|| {
         "data.weighting = \"rows\": this rule counts nodes: it ignores the sizes of updates, or \
-         takes large ones for lies; use \"nodes\""
+         takes large ones for wrong ones; use \"nodes\""
             .to_string()
     })
 }

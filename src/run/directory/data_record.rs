@@ -149,9 +149,9 @@ impl DataRecord {
     pub fn check_same(&self, folder: &Path) -> Result<(), ConfigError> {
         // The run's own file: it is written again, so it is no input.
         let path = folder.join(FILE);
-        let begun = DataRecord::parse(&path, fs::read(&path))?;
+        let started = DataRecord::parse(&path, fs::read(&path))?;
         // Behind the run's own sources are those of its initial model, whose folder may be gone.
-        let mut pairs = self.sources.iter().zip(&begun.sources);
+        let mut pairs = self.sources.iter().zip(&started.sources);
         let is_other = |(now, then): &(&SourceRecord, &SourceRecord)| {
             (&now.digest, now.held_out) != (&then.digest, then.held_out)
         };

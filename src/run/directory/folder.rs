@@ -43,7 +43,7 @@ pub struct RunDirectory {
     /// Whether the folder was created for this run.
     fresh: bool,
     /// Whether it holds an earlier part of this run.
-    goes_on: bool,
+    resumes: bool,
     metrics: Lines,
     /// Keeps other processes away.
     _lock: Option<File>,
@@ -91,7 +91,7 @@ impl RunDirectory {
         let metrics = files::append(&path.join("metrics.jsonl"));
         let metrics = metrics.map_err(|error| unwritable(path, &error))?;
         let (path, metrics) = (path.to_path_buf(), Lines::new(metrics));
-        Ok(RunDirectory { path, fresh: false, goes_on: true, metrics, _lock })
+        Ok(RunDirectory { path, fresh: false, resumes: true, metrics, _lock })
     }
 
     /// Whether a folder holds a run that can continue: it has checkpoints, or had started to write
@@ -131,7 +131,7 @@ impl RunDirectory {
 
     /// Removes the files of a run that never began, so that the folder can be used again.
     pub fn discard(&self) {
-        if self.goes_on {
+        if self.resumes {
             return;
         }
         remove(&self.path);
@@ -226,7 +226,7 @@ impl Held {
         let Held { path, fresh, lock } = self;
         let metrics = files::create(&path.join("metrics.jsonl"));
         let metrics = Lines::new(metrics.map_err(|error| unwritable(&path, &error))?);
-        Ok(RunDirectory { path, fresh, goes_on: false, metrics, _lock: lock })
+        Ok(RunDirectory { path, fresh, resumes: false, metrics, _lock: lock })
     }
 }
 

@@ -69,9 +69,9 @@ pub fn leave(node: &Path, out: Option<&Path>, within: Duration) -> Result<PathBu
         ConfigError::at(request.display().to_string(), format!("cannot be written: {error}"))
     };
     files::create(&request).map_err(failed)?;
-    let begun = Instant::now();
+    let started = Instant::now();
     while is_in_use(&folder) {
-        if begun.elapsed() >= within {
+        if started.elapsed() >= within {
             let _ = fs::remove_file(&request);
             return wrong(format!("the node has not left within {} s", within.as_secs()));
         }

@@ -47,7 +47,7 @@ impl Metric {
     /// Reads a line of `metrics.jsonl`.
     ///
     /// # Errors
-    /// If it is none.
+    /// If it is not a metric.
     pub fn from_json(line: &[u8]) -> serde_json::Result<Metric> {
         serde_json::from_slice(line)
     }

@@ -41,7 +41,7 @@ impl Members {
     /// Reads the directory of a run, at a node or of a whole run.
     ///
     /// # Errors
-    /// If it is none, or one of its files is wrong.
+    /// If it is not a run directory, or one of its files is wrong.
     pub fn load(run: &Path) -> Result<Members, ConfigError> {
         let topology = Topology::load(&run.join("topology.toml"))?;
         let mut membership = Membership::all(topology.nodes());

@@ -101,7 +101,7 @@ pub struct Summary {
     /// The changes of the members, and the returns of nodes without their checkpoints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Change>,
-    /// Nodes that are no members at the end, with the rounds in which they took part.
+    /// Nodes that are not members at the end, with the rounds in which they took part.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub away: IndexMap<String, u64>,
     /// SHA-256 of the mean of all models; empty if it was not formed.
@@ -490,8 +490,8 @@ impl Summary {
         summary
     }
 
-    /// Adds the history of the members: rounds in which a node was none are not its own, and nodes
-    /// that are none at the end are listed.
+    /// Adds the history of the members: rounds in which a node was not a member do not count as its
+    /// own, and nodes that are not members at the end are listed.
     fn add_history(&mut self, topology: &Topology, history: &[drive::Change]) {
         self.history = Change::all(topology, history);
         if !history.is_empty() {

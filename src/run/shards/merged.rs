@@ -32,8 +32,8 @@ impl Merged {
     /// If there is no record.
     pub(crate) fn of(openings: Vec<Opening>, sums: &Sums) -> Merged {
         let far = far(&openings, sums);
-        let merged = match sums.liars {
-            Some(liars) => Merged::robust(openings, sums, liars),
+        let merged = match sums.byzantine {
+            Some(byzantine) => Merged::robust(openings, sums, byzantine),
             None => Merged::pooled(openings, sums),
         };
         Merged { far, ..merged }
@@ -54,8 +54,8 @@ impl Merged {
     /// Constants that a few wrong records cannot move far: of each number that a record gives, such
     /// as the mean of a column, the least and the greatest quarter of the nodes are left out, and
     /// at least as many as may be wrong. Every node counts the same, whatever rows it claims.
-    fn robust(mut openings: Vec<Opening>, sums: &Sums, liars: usize) -> Merged {
-        let out = liars.max(openings.len() / 4);
+    fn robust(mut openings: Vec<Opening>, sums: &Sums, byzantine: usize) -> Merged {
+        let out = byzantine.max(openings.len() / 4);
         let own: Vec<Vec<f32>> = openings.iter().map(|opening| opening.fills(sums)).collect();
         let fill = |at: usize| {
             let fills = own.iter().filter_map(|fills| fills.get(at)).copied();
@@ -196,7 +196,7 @@ mod tests {
             gaps: vec![(0, Missing::Mean)],
             standardize: true,
             targets: 1,
-            liars: None,
+            byzantine: None,
         }
     }
 
@@ -244,14 +244,14 @@ mod tests {
         let site = |node: usize| -> Vec<f32> {
             (0..50).map(|row| ((row * 7 + node * 3) % 41) as f32).collect()
         };
-        let sums = Sums { gaps: Vec::new(), liars: Some(1), ..of_mean() };
+        let sums = Sums { gaps: Vec::new(), byzantine: Some(1), ..of_mean() };
         let sites = |wrong: &dyn Fn(Vec<f32>) -> Vec<f32>| -> Vec<Dataset> {
             let rows = |node| if node == 5 { wrong(site(node)) } else { site(node) };
             (0..8).map(|node| Dataset { gaps: Vec::new(), ..data(&rows(node), &[]) }).collect()
         };
         let honest = merged(&sites(&|rows| rows), &sums);
         assert!(honest.far.is_empty(), "{:?}", honest.far);
-        let (scale, plain) = (honest.scale.unwrap(), Sums { liars: None, ..sums.clone() });
+        let (scale, plain) = (honest.scale.unwrap(), Sums { byzantine: None, ..sums.clone() });
         let pooled = merged(&sites(&|rows| rows), &plain).scale.unwrap();
         assert!((scale.mean[0] - pooled.mean[0]).abs() < 0.5, "{scale:?} {pooled:?}");
         assert!((scale.deviation[0] / pooled.deviation[0] - 1.0).abs() < 0.05);

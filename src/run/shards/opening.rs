@@ -24,7 +24,7 @@ pub(crate) struct Sums {
     /// The number of predicted numbers whose scale follows from their sums; 0 for none.
     pub(crate) targets: usize,
     /// How many nodes may send wrong sums, if the constants must withstand them.
-    pub(crate) liars: Option<usize>,
+    pub(crate) byzantine: Option<usize>,
 }
 
 impl Sums {
@@ -36,7 +36,7 @@ impl Sums {
         let is_given = data.target_scale.is_some() || !experiment.model.scales_targets();
         let targets = if is_given { 0 } else { outputs };
         let moments = standardize || !gaps.is_empty();
-        Sums { inputs, moments, gaps, standardize, targets, liars: liars(experiment) }
+        Sums { inputs, moments, gaps, standardize, targets, byzantine: byzantine(experiment) }
     }
 
     /// Checks that they can be exchanged.
@@ -62,10 +62,10 @@ impl Sums {
 }
 
 /// How many nodes may send wrong sums; `None` if the run is not to withstand any.
-fn liars(experiment: &Experiment) -> Option<usize> {
+fn byzantine(experiment: &Experiment) -> Option<usize> {
     let rule = rule::of(experiment.registries.rules, &experiment.rule);
     let is_robust = rule.is_some_and(|rule| rule.defends);
-    let simulated: usize = experiment.network.liars.iter().map(|liar| liar.nodes.len()).sum();
+    let simulated: usize = experiment.network.liars.iter().map(|some| some.nodes.len()).sum();
     if !is_robust && simulated == 0 {
         return None;
     }

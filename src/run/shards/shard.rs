@@ -31,7 +31,7 @@ pub struct Shared {
     raw: Arc<Dataset>,
     prepared: Mutex<Option<ReadyRows>>,
     /// Rows that are kept for validation.
-    kept: Option<Kept>,
+    validation: Option<Validation>,
 }
 
 /// Rows as the model sees them, with the constants that made them so.
@@ -43,7 +43,7 @@ struct ReadyRows {
 
 /// Rows that are kept for validation.
 #[derive(Debug)]
-struct Kept {
+struct Validation {
     rows: Box<Shared>,
     /// The positions of all rows, in the order of their source, in the training rows and then
     /// these.
@@ -65,21 +65,22 @@ impl Shared {
         let raw = all.raw();
         // Another stream than that of the test rows.
         let split = data::split_test(raw, stop.share, run.seed ^ VALIDATION);
-        let (train, kept) =
+        let (train, validation) =
             split.map_err(|error| ConfigError::from(error).with_place("run.stop_early.share"))?;
-        if kept.is_empty() {
+        if validation.is_empty() {
             return Ok(all);
         }
         let mut order = vec![0; raw.rows()];
-        for (at, &row) in train.iter().chain(&kept).enumerate() {
+        for (at, &row) in train.iter().chain(&validation).enumerate() {
             order[row] = at;
         }
-        let kept = Kept { rows: Box::new(Shared::of(raw.select(&kept), None)), order };
-        Ok(Arc::new(Shared::of(raw.select(&train), Some(kept))))
+        let validation =
+            Validation { rows: Box::new(Shared::of(raw.select(&validation), None)), order };
+        Ok(Arc::new(Shared::of(raw.select(&train), Some(validation))))
     }
 
-    fn of(raw: Dataset, kept: Option<Kept>) -> Shared {
-        Shared { raw: Arc::new(raw), prepared: Mutex::default(), kept }
+    fn of(raw: Dataset, validation: Option<Validation>) -> Shared {
+        Shared { raw: Arc::new(raw), prepared: Mutex::default(), validation }
     }
 
     /// The rows as loaded, before any scale is known.
@@ -88,14 +89,16 @@ impl Shared {
     }
 
     /// The rows that are kept for validation, as loaded.
-    pub fn kept(&self) -> Option<&Arc<Dataset>> {
-        self.kept.as_ref().map(|kept| kept.rows.raw())
+    pub fn validation(&self) -> Option<&Arc<Dataset>> {
+        self.validation.as_ref().map(|validation| validation.rows.raw())
     }
 
     /// All rows as they were before some were kept for validation.
     pub fn all_rows(&self) -> Arc<Dataset> {
-        match &self.kept {
-            Some(Kept { rows, order }) => Arc::new(join(&[&self.raw, rows.raw()]).select(order)),
+        match &self.validation {
+            Some(Validation { rows, order }) => {
+                Arc::new(join(&[&self.raw, rows.raw()]).select(order))
+            }
             None => Arc::clone(&self.raw),
         }
     }
@@ -145,7 +148,7 @@ struct Started {
     data: Arc<Dataset>,
     test: Option<Arc<Dataset>>,
     /// Rows that are kept for validation.
-    kept: Option<Arc<Dataset>>,
+    validation: Option<Arc<Dataset>>,
     /// The loss on them in the last round, if it was asked for.
     tally: Option<Tally>,
     /// The loss above which the run has diverged.
@@ -189,9 +192,9 @@ impl ShardLearner {
             return None;
         }
         let started = self.started.as_ref()?;
-        let Some(kept) = started.kept.as_deref() else { return Some(Tally::default()) };
-        let rows = kept.rows() as u64;
-        Some(Tally { loss: evaluate(&self.model, x, kept).loss * rows as f64, rows })
+        let Some(validation) = started.validation.as_deref() else { return Some(Tally::default()) };
+        let rows = validation.rows() as u64;
+        Some(Tally { loss: evaluate(&self.model, x, validation).loss * rows as f64, rows })
     }
 
     /// The loss of some of its rows after its own update, if that is longer than the model and its
@@ -244,15 +247,15 @@ impl Learner for ShardLearner {
             optimizer: self.design.optimizer(self.node, data.rows()),
             weight: weight as f32,
             test: self.test.as_ref().map(|test| test.prepare(preprocessing)).transpose()?,
-            kept: self
+            validation: self
                 .shard
-                .kept
+                .validation
                 .as_ref()
-                .map(|kept| kept.rows.prepare(preprocessing))
+                .map(|validation| validation.rows.prepare(preprocessing))
                 .transpose()?,
             tally: None,
             // A rule that withstands wrong models continues although one node's has diverged.
-            limit: match design.sums().liars {
+            limit: match design.sums().byzantine {
                 Some(_) => f64::MAX,
                 None => limit(&self.model, &data),
             },
@@ -396,9 +399,9 @@ mod tests {
         for target in [classes, values] {
             let all = rows(target);
             let part = Shared::training(Arc::clone(&all), &run(0.2)).unwrap();
-            let kept = part.kept().unwrap();
-            assert_eq!((part.raw().rows(), kept.rows()), (16, 4));
-            for row in kept.features.rows() {
+            let validation = part.validation().unwrap();
+            assert_eq!((part.raw().rows(), validation.rows()), (16, 4));
+            for row in validation.features.rows() {
                 assert!(part.raw().features.rows().into_iter().all(|other| other != row));
             }
             assert_eq!(part.all_rows().features, all.raw().features);

@@ -7,7 +7,7 @@ use super::{Case, Equations, plus};
 enum Radius {
     Given(f64),
     /// The distance of the neighbour after this many others that are farther.
-    Liars(usize),
+    Byzantine(usize),
 }
 
 fn length(v: &[f64]) -> f64 {
@@ -25,7 +25,7 @@ fn equations(radius: Radius) -> Equations {
             let near: Vec<_> = near.map(away).collect();
             let most = match radius {
                 Radius::Given(tau) => tau,
-                Radius::Liars(liars) => {
+                Radius::Byzantine(liars) => {
                     let mut far: Vec<f64> = near.iter().map(|(_, v)| length(v)).collect();
                     far.sort_by(|a, b| b.total_cmp(a));
                     *far.iter().take(liars + 1).next_back().unwrap_or(&0.0)
@@ -56,9 +56,9 @@ fn clipped_gossip_with_a_given_radius() {
 
 #[test]
 fn clipped_gossip_with_a_number_of_liars() {
-    Case::of("kind = 'clipped-gossip'").check(|_| equations(Radius::Liars(1)));
+    Case::of("kind = 'clipped-gossip'").check(|_| equations(Radius::Byzantine(1)));
     for liars in [0, 2] {
         Case::of(&format!("kind = 'clipped-gossip'\nliars = {liars}"))
-            .check(|_| equations(Radius::Liars(liars)));
+            .check(|_| equations(Radius::Byzantine(liars)));
     }
 }

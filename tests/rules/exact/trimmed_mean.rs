@@ -25,7 +25,7 @@ fn equations(liars: usize) -> Equations {
 
 #[test]
 fn trimmed_mean() {
-    // Every node needs more than two neighbours for each node that lies.
+    // Every node needs more than two neighbours for each Byzantine one.
     for (topology, liars) in [
         ("ring:8", 0),
         ("complete:1", 0),

@@ -60,9 +60,9 @@ def join(
     all that require a gradient. The others must be equal everywhere: a hash is compared.
     ``buffers`` (torch): ``"average"`` also averages buffers of floats, such as BatchNorm's means,
     plainly, whatever the rule does with the parameters (under a rule without common rounds, or one
-    that defends against liars, only at the end); ``"local"`` leaves them to each node. ``agreed``:
-    further values that must be the same at all nodes, by key. ``out`` and ``fresh``: the run
-    directory, and whether to start from the beginning in it.
+    that defends against faulty nodes, only at the end); ``"local"`` leaves them to each node.
+    ``agreed``: further values that must be the same at all nodes, by key. ``out`` and ``fresh``:
+    the run directory, and whether to start from the beginning in it.
 
     Raises :class:`SetupError` if a file or value is wrong or differs from that of another node,
     :class:`RunError` if nodes are missing after ``run.connect_s`` seconds.

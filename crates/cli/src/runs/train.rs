@@ -42,8 +42,8 @@ pub(crate) fn run(mut args: Args) -> Result<(), Exit> {
     if let Some(folder) = args.resume.take() {
         args.run.go_on(folder)?;
     }
-    let goes_on = |folder: &PathBuf| args.run.resumes && processes::is_run(folder);
-    if args.processes || args.run.out.as_ref().is_some_and(goes_on) {
+    let is_resumed = |folder: &PathBuf| args.run.resumes && processes::is_run(folder);
+    if args.processes || args.run.out.as_ref().is_some_and(is_resumed) {
         return with_processes(&args.run);
     }
     watched(&args.run, "train", |whole, watch, folder| {

@@ -13,7 +13,7 @@ use std::{
 
 use gradvine::threads;
 
-use super::{case::Case, kept::Kept, optimum::Optima, running::Until, trace::Trace};
+use super::{cache::RunCache, case::Case, optimum::Optima, running::Until, trace::Trace};
 use crate::figure::Target;
 
 /// The number of simultaneous runs: as asked, or one per processor.
@@ -40,7 +40,7 @@ pub struct Bench<'a> {
     /// Whether to compute the least value of f.
     pub optimum: bool,
     /// The folder of runs that need not be repeated.
-    pub kept: Option<&'a Kept>,
+    pub kept: Option<&'a RunCache>,
     /// Returns whether the user has interrupted.
     pub stop: &'a (dyn Fn() -> bool + Sync),
     /// Called after every run: runs done, runs known so far, and the name of the last one.

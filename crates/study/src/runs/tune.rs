@@ -135,9 +135,9 @@ fn run(
 ) {
     let mut tasks = Vec::new();
     for (index, search) in searches.iter().enumerate() {
-        let goes_on = search.going_on(bench.finalists);
+        let continues = search.selected(bench.finalists);
         for (place, point) in search.points.iter().enumerate() {
-            if point.runs.is_empty() || goes_on[place] {
+            if point.runs.is_empty() || continues[place] {
                 tasks.extend((point.runs.len()..seeds).map(|seed| (index, place, seed)));
             }
         }
@@ -271,7 +271,7 @@ impl<'a> Search<'a> {
 
     /// Which points run on further seeds: all that are not hopeless on the first, or the best of
     /// them, of equals the first.
-    fn going_on(&self, finalists: Option<NonZeroUsize>) -> Vec<bool> {
+    fn selected(&self, finalists: Option<NonZeroUsize>) -> Vec<bool> {
         let best = self.best_first();
         let Some(finalists) = finalists else {
             return self.points.iter().map(|point| !point.is_hopeless(best)).collect();
@@ -464,16 +464,16 @@ mod tests {
     }
 
     #[test]
-    fn as_many_finalists_of_every_case_go_on() {
+    fn as_many_finalists_of_every_case_continue() {
         let (case, grids) = (case(), [grid("optimizer.step=0.1,0.2,0.4,0.8")]);
         let mut found = Search::new(&case, &grids);
-        assert_eq!(found.going_on(NonZeroUsize::new(2)), [false; 4], "none has run yet");
+        assert_eq!(found.selected(NonZeroUsize::new(2)), [false; 4], "none has run yet");
         for (point, loss) in found.points.iter_mut().zip([Some(1.9), Some(1.0), None, Some(2.9)]) {
             point.runs.push(Run { loss, to_target: None, timed: false, status: Status::Ok });
         }
-        assert_eq!(found.going_on(None), [true, true, false, false], "within twice the best");
-        assert_eq!(found.going_on(NonZeroUsize::new(1)), [false, true, false, false]);
-        assert_eq!(found.going_on(NonZeroUsize::new(9)), [true, true, false, false]);
+        assert_eq!(found.selected(None), [true, true, false, false], "within twice the best");
+        assert_eq!(found.selected(NonZeroUsize::new(1)), [false, true, false, false]);
+        assert_eq!(found.selected(NonZeroUsize::new(9)), [true, true, false, false]);
     }
 
     #[test]

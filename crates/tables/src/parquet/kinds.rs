@@ -31,7 +31,7 @@ impl Kind {
     /// What a column holds.
     ///
     /// # Errors
-    /// The name of its type, if it is none that is read.
+    /// The name of its type, if it is not read.
     pub(super) fn of(column: &ColumnDescriptor) -> Result<Kind, String> {
         use LogicalType as L;
         let (logical, converted) = (column.logical_type_ref(), column.converted_type());

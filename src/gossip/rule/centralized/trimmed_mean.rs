@@ -13,18 +13,18 @@ use crate::gossip::rule::prelude::*;
 pub(crate) const ENTRY: Entry = Entry {
     name: "trimmed-mean",
     summary: "per coordinate the mean of the neighbours' models without the extremes, then a step: \
-              robust to liars",
+              robust to faulty nodes",
     paper: "Fang, Yang, Bajwa 2022, BRIDGE: Byzantine-Resilient Decentralized Gradient Descent, \
             BRIDGE-T",
     update: "x_i'[k] = (x_i[k] + sum of the kept x_j[k]) / (|N_i| - 2 b + 1) - lr g_i(x_i)[k],\n\
              kept: the neighbours j in N_i without the b greatest and the b smallest x_j[k]",
     state: "none; d numbers for each neighbour within a round",
     sends: "the whole model, 4 d bytes",
-    conditions: "each node has 2 b + 1 neighbours or more, of which at most b lie; uses no weights \
+    conditions: "each node has 2 b + 1 neighbours or more, of which at most b are faulty; uses no weights \
                  of the topology; on heterogeneous data the trimmed values bias the result",
     constants: &[(
         "liars",
-        "b, how many neighbours of a node may lie; default 1, or 0 if a node has fewer than 3 \
+        "b, how many neighbours of a node may be faulty; default 1, or 0 if a node has fewer than 3 \
          neighbours",
     )],
     counts_nodes: true,
@@ -58,7 +58,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             "rule.liars",
             liars,
             format!(
-                "node \"{name}\" has {degree} neighbours, and b liars need 2 b + 1: expected at \
+                "node \"{name}\" has {degree} neighbours, and b faulty ones need 2 b + 1: expected at \
                  most {most}"
             ),
         ));

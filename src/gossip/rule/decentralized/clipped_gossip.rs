@@ -2,12 +2,12 @@
 //!
 //! He, Karimireddy, Jaggi: Byzantine-Robust Decentralized Learning via ClippedGossip (2022),
 //! Algorithm 1. A neighbour whose model lies further than tau away counts as if it lay at the
-//! distance tau, in the same direction: whatever a liar sends, it moves its neighbour by at most
+//! distance tau, in the same direction: whatever a Byzantine node sends, it moves its neighbour by at most
 //! w_ij tau. With honest nodes only, and a tau that no distance exceeds, it is D-PSGD (atc).
 //!
 //! Without a given tau each node takes, in each round, the greatest distance that remains when the
 //! `liars` greatest are left out, but at least the smallest: so did the authors' experiments, for
-//! one liar. The paper's theory has a tau that depends on the honest nodes' variance, which no node
+//! one Byzantine node. The paper's theory has a tau that depends on the honest nodes' variance, which no node
 //! knows. The authors use the momentum of the workers: here `optimizer.momentum`.
 //!
 //! State: none between rounds; one vector for each neighbour within a round.
@@ -16,22 +16,22 @@ use crate::gossip::rule::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "clipped-gossip",
-    summary: "D-PSGD in which a neighbour moves a model by a clipped difference: robust to liars",
+    summary: "D-PSGD in which a neighbour moves a model by a clipped difference: robust to faulty nodes",
     paper: "He, Karimireddy, Jaggi 2022, Byzantine-Robust Decentralized Learning via \
             ClippedGossip, Algorithm 1",
     update: "z_i  = x_i - lr g_i(x_i)\n\
              x_i' = z_i + sum_j W_ij clip(z_j - z_i, tau_i),  clip(v, t) = min(1, t / |v|) v",
     state: "none; d numbers for each neighbour within a round",
     sends: "the whole model, 4 d bytes",
-    conditions: "of a node's neighbours, weighted by W, far fewer lie than tell the truth; the \
-                 honest nodes are connected without the liars",
+    conditions: "of a node's neighbours, weighted by W, far fewer are faulty than honest; the \
+                 honest nodes are connected without the faulty ones",
     constants: &[
         (
             "tau",
             "the radius; default: in each round the greatest distance to a neighbour without the \
              `liars` greatest (as in the authors' experiments)",
         ),
-        ("liars", "how many neighbours of a node may lie; default 1; not with tau"),
+        ("liars", "how many neighbours of a node may be faulty; default 1; not with tau"),
     ],
     follows_schedules: true,
     counts_nodes: true,
@@ -133,7 +133,7 @@ mod tests {
     use super::greatest_without;
 
     #[test]
-    fn the_radius_leaves_out_liars_but_not_all() {
+    fn the_radius_leaves_out_the_greatest_but_not_all() {
         for (liars, radius) in [(0, 5.0), (1, 3.0), (2, 1.0), (3, 1.0)] {
             assert_eq!(greatest_without(liars, &[3.0, 5.0, 1.0]), radius, "{liars}");
         }

@@ -1,4 +1,4 @@
-//! Links this node with all neighbours that are here, and chooses with them who continues.
+//! Links this node with all neighbours that are present, and chooses with them who continues.
 
 use std::{
     collections::BTreeSet,
@@ -28,9 +28,11 @@ use crate::{
 /// How long a node that continues waits until its neighbours know of it.
 const LEAVING: Duration = Duration::from_secs(2);
 
-/// How long a node that is back, and is missing again, is awaited at most, and at least: it may
-/// be the one that dials, after a pause.
-const BACK: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(5)];
+/// How long a node that has returned, and is missing once more, is awaited at least: it may be the
+/// one that dials, after a pause.
+const RETURN_GRACE_MIN: Duration = Duration::from_secs(5);
+/// How long such a node is awaited at most.
+const RETURN_GRACE_MAX: Duration = Duration::from_secs(30);
 
 /// A node while members are chosen.
 pub(crate) struct Assembler<'a> {
@@ -43,7 +45,7 @@ pub(crate) struct Assembler<'a> {
     /// The membership that this node has adopted last.
     pub adopted: Membership,
     /// Whether it has been part of the run before.
-    pub begun: bool,
+    pub started: bool,
     /// The rounds of its newest checkpoint.
     pub round: Round,
     /// The least number of members, before the run has started and after that.
@@ -54,8 +56,9 @@ pub(crate) struct Assembler<'a> {
     pub patience: Duration,
     /// Neighbours that are not awaited.
     pub late: BTreeSet<NodeId>,
-    /// Neighbours that were here a moment ago: they are awaited as [`BACK`] says.
-    pub back: Vec<NodeId>,
+    /// Neighbours that were linked a moment ago: they are awaited from [`RETURN_GRACE_MIN`] to
+    /// [`RETURN_GRACE_MAX`].
+    pub returned: Vec<NodeId>,
     /// Identifies this node's results, if it has written them.
     pub results: Option<u64>,
     /// Checks that the run can continue with a membership, and records it durably.
@@ -74,18 +77,18 @@ impl Assembler<'_> {
     /// Waits until the members are chosen and this node is one of them; `None` if the run is over.
     #[expect(clippy::too_many_lines)]
     pub(crate) fn choose(&mut self) -> Result<Option<Membership>, RunError> {
-        let begun = clock::now();
+        let started = clock::now();
         let topology = Arc::clone(self.topology);
         let mut assembly =
-            Assembly::new(topology, self.id, self.quorums, self.adopted.clone(), self.begun)
+            Assembly::new(topology, self.id, self.quorums, self.adopted.clone(), self.started)
                 .with_results(self.results);
-        let mut sign = begun;
+        let mut sign = started;
         let neighbours = self.topology.neighbours(self.id);
         let mut lost: LiteMap<NodeId, Instant> =
-            neighbours.iter().map(|peer| (*peer, begun)).collect();
+            neighbours.iter().map(|peer| (*peer, started)).collect();
         let mut linked = BTreeSet::new();
         let mut differences: LiteMap<NodeId, Difference> = LiteMap::new();
-        let (mut line, mut sent) = (begun + WARNING_INTERVAL, None::<News>);
+        let (mut line, mut sent) = (started + WARNING_INTERVAL, None::<News>);
         let mut confirms = None::<Instant>;
         loop {
             if (self.stop)() {
@@ -111,7 +114,7 @@ impl Assembler<'_> {
                 Ok(Event::Start { message: StartMessage::Assembly(news), .. }) => {
                     assembly.receive(news);
                 }
-                Ok(Event::Elsewhere(_)) => sign = clock::now(),
+                Ok(Event::OtherMembership(_)) => sign = clock::now(),
                 Ok(Event::Differs { peer, difference }) => {
                     note_difference(&mut differences, peer, difference);
                 }
@@ -121,11 +124,12 @@ impl Assembler<'_> {
                 }
             }
             let now = clock::now();
-            let after = self.deadline[usize::from(assembly.has_begun())];
+            let after = self.deadline[usize::from(assembly.has_started())];
             for (peer, since) in &lost {
-                let [longest, shortest] = BACK;
-                let most = match self.back.contains(peer) {
-                    true => Some(after.map_or(longest, |after| after.clamp(shortest, longest))),
+                let most = match self.returned.contains(peer) {
+                    true => Some(after.map_or(RETURN_GRACE_MAX, |after| {
+                        after.clamp(RETURN_GRACE_MIN, RETURN_GRACE_MAX)
+                    })),
                     false => after,
                 };
                 if most.is_some_and(|most| now >= *since + most) {
@@ -161,7 +165,7 @@ impl Assembler<'_> {
                         return match self.results {
                             Some(_) => Ok(None),
                             None => Err(RunError::Alone(format!(
-                                "the run is over, and node {} was no member at its end",
+                                "the run is over, and node {} was not a member at its end",
                                 self.name(self.id)
                             ))),
                         };
@@ -188,10 +192,10 @@ impl Assembler<'_> {
                     self.name(self.id)
                 )));
             }
-            let (here, nodes) = (assembly.part().len(), self.topology.nodes());
+            let (present, nodes) = (assembly.part().len(), self.topology.nodes());
             let quorum = assembly.quorum();
             let text = format!(
-                "{here} of {nodes} nodes are here, at least {quorum} continue; node {} waits for \
+                "{present} of {nodes} nodes are present, at least {quorum} continue; node {} waits for \
                  {}",
                 self.name(self.id),
                 if missing.is_empty() {
@@ -208,7 +212,7 @@ impl Assembler<'_> {
                 true => text,
                 false => format!("{text} ({})", troubles.join("; ")),
             };
-            if now >= begun + self.patience {
+            if now >= started + self.patience {
                 let seconds = self.patience.as_secs_f64();
                 let text = format!("after {seconds:.0} s {text}");
                 return Err(RunError::Deadline { nodes: missing, text });

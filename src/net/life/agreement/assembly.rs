@@ -1,6 +1,6 @@
 //! Decides who continues without nodes that are absent for too long, and with nodes that are back.
 //!
-//! All nodes that are here send their neighbours what they know: for each node a [`View`], its
+//! All running nodes send their neighbours what they know: for each node a [`View`], its
 //! links and the neighbours that are late. The node with the lowest number in a part of the network
 //! proposes a [`Membership`] once
 //!
@@ -51,7 +51,7 @@ pub struct View {
     /// Whether it has agreed on that membership since it began to choose: it continues with it.
     pub agreed: bool,
     /// Whether it has been part of the run before.
-    pub begun: bool,
+    pub started: bool,
     /// Identifies its results, if it has written them.
     pub results: Option<u64>,
     /// Whether it takes the run for over: then it adopts no membership.
@@ -125,16 +125,16 @@ pub(crate) enum Step {
 }
 
 impl Assembly {
-    /// The state at a node that has adopted this membership; `begun` says whether it has been part
+    /// The state at a node that has adopted this membership; `started` says whether it has been part
     /// of the run.
     pub(crate) fn new(
         topology: Arc<Topology>,
         me: NodeId,
         quorums: [usize; 2],
         adopted: Membership,
-        begun: bool,
+        started: bool,
     ) -> Assembly {
-        let own = View { adopted: adopted.id, begun, ..View::default() };
+        let own = View { adopted: adopted.id, started, ..View::default() };
         let views = LiteMap::from_iter([(me, own.clone())]);
         Assembly {
             me,
@@ -207,14 +207,14 @@ impl Assembly {
     }
 
     /// Whether the run has started, as far as this node knows.
-    pub(crate) fn has_begun(&self) -> bool {
-        self.views.values().any(|view| view.begun)
+    pub(crate) fn has_started(&self) -> bool {
+        self.views.values().any(|view| view.started)
     }
 
     /// The least number of members. A node that has lost its files learns from the others whether
     /// the run has started.
     pub(crate) fn quorum(&self) -> usize {
-        self.quorums[usize::from(self.has_begun())]
+        self.quorums[usize::from(self.has_started())]
     }
 
     /// Whether both ends of a link say that it is up.
@@ -257,7 +257,7 @@ impl Assembly {
         }
         let of_mine = |proposal: &&Membership| {
             // A node that returns may send an old proposal. The adopted membership counts again
-            // only if exactly its members are here.
+            // only if exactly its members are present.
             let again = **proposal == self.adopted
                 && (self.own.agreed || part.iter().eq(&proposal.members));
             let is_newest = |member: &NodeId| {
@@ -312,7 +312,7 @@ impl Assembly {
                 };
                 part.len() >= self.quorum() && views.all(has) && self.links_down(part).1.is_empty()
             }
-            // It was no member at the end.
+            // It was not a member at the end.
             None => views.any(|(_, view)| view.over && view.adopted > own.adopted),
         };
         if over && !self.own.over {

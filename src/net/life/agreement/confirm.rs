@@ -31,7 +31,7 @@ pub(crate) struct Confirmation<'a> {
     /// How long to wait without any news.
     pub patience: Duration,
     /// Whether members are chosen again if one does not return before all have their results.
-    pub goes_on: bool,
+    pub may_continue: bool,
 }
 
 /// Why a node that has its results must continue.
@@ -71,14 +71,14 @@ impl Confirmation<'_> {
                     over = parent == Some(from);
                 }
                 Ok(Event::Restarted(peer)) => return Some(Again::Restarted(peer)),
-                Ok(Event::Down { peer, .. }) if self.goes_on => {
+                Ok(Event::Down { peer, .. }) if self.may_continue => {
                     return Some(Again::Absent(Absence::of(peer)));
                 }
-                Ok(Event::Left { peer, cause }) if self.goes_on && cause.leaves => {
+                Ok(Event::Left { peer, cause }) if self.may_continue && cause.leaves => {
                     return Some(Again::Absent(Absence::of(peer)));
                 }
-                Ok(Event::Elsewhere(peer))
-                    if self.goes_on && self.topology.neighbours(self.id).contains(&peer) =>
+                Ok(Event::OtherMembership(peer))
+                    if self.may_continue && self.topology.neighbours(self.id).contains(&peer) =>
                 {
                     return Some(Again::Absent(Absence::default()));
                 }
@@ -97,7 +97,7 @@ impl Confirmation<'_> {
                 news = clock::now();
             }
             if stop() {
-                return self.goes_on.then_some(Again::Asked);
+                return self.may_continue.then_some(Again::Asked);
             }
             if clock::since(news) >= self.patience {
                 let late: Vec<&str> =

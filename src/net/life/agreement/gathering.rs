@@ -24,7 +24,7 @@ use crate::{
     mixing::Topology,
     net::link::{
         hello::sentence,
-        wire::{Beginning, Kept, Saved, StartMessage, most_changes},
+        wire::{Beginning, CheckpointId, Saved, StartMessage, most_changes},
     },
     units::{NodeId, Round},
 };
@@ -50,13 +50,13 @@ pub(crate) struct Gathering {
     /// Neighbours whose link is not yet up.
     missing: BTreeSet<NodeId>,
     /// The parent's report on the rest of the network.
-    elsewhere: Option<String>,
+    rest: Option<String>,
     /// The checkpoints that this node has.
     own: Saved,
-    /// The members of the run, who have their numbers among these here.
+    /// The members of the run, by their numbers in its topology.
     membership: Membership,
     /// Where the run begins or continues, once that is known.
-    begun: Option<Beginning>,
+    beginning: Option<Beginning>,
     /// The last message to each neighbour in the tree.
     sent: LiteMap<NodeId, StartMessage>,
 }
@@ -87,8 +87,8 @@ impl Gathering {
             parent: tree.parent(node),
             children: tree.children(node).iter().map(|&child| (child, Child::Unknown)).collect(),
             missing: neighbours.iter().copied().collect(),
-            elsewhere: None,
-            begun: None,
+            rest: None,
+            beginning: None,
             sent: LiteMap::new(),
         }
     }
@@ -107,7 +107,7 @@ impl Gathering {
         }
         if self.parent == Some(peer) {
             // A parent that restarts collects the reports again.
-            (self.elsewhere, self.begun) = (None, None);
+            (self.rest, self.beginning) = (None, None);
         }
     }
 
@@ -133,9 +133,9 @@ impl Gathering {
             match message {
                 StartMessage::Begin(beginning) => {
                     self.check_begin(&beginning)?;
-                    self.begun = Some(beginning);
+                    self.beginning = Some(beginning);
                 }
-                StartMessage::Waiting(text) => self.elsewhere = Some(text),
+                StartMessage::Waiting(text) => self.rest = Some(text),
                 StartMessage::Ready(_)
                 | StartMessage::Written
                 | StartMessage::Over
@@ -154,9 +154,10 @@ impl Gathering {
             );
         }
         let (newest, most) = (self.membership.id, self.rounds);
-        let exists = |kept: &Kept| kept.membership <= newest && (1..=most).contains(&kept.rounds);
+        let exists =
+            |kept: &CheckpointId| kept.membership <= newest && (1..=most).contains(&kept.rounds);
         let all = saved.nodes.iter().map(|(_, kept)| kept);
-        let exist = |kept: &Vec<Kept>| {
+        let exist = |kept: &Vec<CheckpointId>| {
             kept.iter().all(exists) && kept.is_sorted_by(|before, after| before < after)
         };
         if !all.clone().all(exist) || saved.common > saved.newest() {
@@ -191,7 +192,9 @@ impl Gathering {
         let own = self.own.nodes.iter().find(|(node, _)| *node == self.me);
         let own = own.map_or(&[][..], |(_, kept)| kept);
         let lacks = at.without.contains(&self.me);
-        let has = |kept: &Kept| kept.rounds == at.rounds && (at.again || kept.membership == id);
+        let has = |kept: &CheckpointId| {
+            kept.rounds == at.rounds && (at.from_mean || kept.membership == id)
+        };
         if at.rounds > 0 && !lacks && !own.iter().any(has) {
             return Err(format!(
                 "the run is to continue after round {}, of which this node has no checkpoint",
@@ -200,11 +203,11 @@ impl Gathering {
         }
         let members = self.membership.members.len();
         let models = members.saturating_sub(at.without.len());
-        let by_most = at.again && 2 * models > members;
-        let Kept { membership, rounds: common } = self.own.common;
+        let by_most = at.from_mean && 2 * models > members;
+        let CheckpointId { membership, rounds: common } = self.own.common;
         // All members have had this one, so there is a checkpoint of it, or a later one. An earlier
         // one that all still have costs rounds only.
-        let is_lost = at.rounds == 0 || lacks || (at.again && at.rounds < common);
+        let is_lost = at.rounds == 0 || lacks || (at.from_mean && at.rounds < common);
         let is_back = membership == id && common > 0 && is_lost;
         // A checkpoint of earlier members is where a run continues that they have started.
         let begins = at.rounds == 0 && own.last().is_some_and(|kept| kept.membership < id);
@@ -228,7 +231,7 @@ impl Gathering {
 
     /// Where this node begins or continues, if it does now.
     pub(crate) fn begins(&self) -> Option<&Beginning> {
-        self.begun.as_ref().filter(|_| self.missing.is_empty())
+        self.beginning.as_ref().filter(|_| self.missing.is_empty())
     }
 
     /// The checkpoints of this node and all nodes below it, if all of them are linked.
@@ -259,7 +262,7 @@ impl Gathering {
         memberships.dedup();
         for membership in memberships.into_iter().rev() {
             let mut count: LiteMap<_, _> = LiteMap::new();
-            let of = |kept: &&Kept| kept.membership == membership;
+            let of = |kept: &&CheckpointId| kept.membership == membership;
             for kept in nodes.iter().flat_map(|(_, kept)| kept).filter(of) {
                 *count.entry(*kept).or_insert(0) += 1;
             }
@@ -272,15 +275,15 @@ impl Gathering {
             let Some((&newest, &with)) = most else { continue };
             // Some have their first one, the others none yet. If they have others, the word of a
             // few does not replace them.
-            let earlier = |kept: &Kept| kept.membership < membership;
+            let earlier = |kept: &CheckpointId| kept.membership < membership;
             let others = nodes.iter().any(|(_, kept)| kept.last().is_some_and(earlier));
             let few = 2 * with <= nodes.len() && others;
-            if membership == *id && (common < (Kept { membership, rounds: 1 }) || few) {
+            if membership == *id && (common < (CheckpointId { membership, rounds: 1 }) || few) {
                 continue;
             }
             let (with, without): (Vec<_>, Vec<_>) =
                 nodes.iter().partition(|(_, kept)| kept.contains(&newest));
-            let numbers = |nodes: Vec<&(NodeId, Vec<Kept>)>| {
+            let numbers = |nodes: Vec<&(NodeId, Vec<CheckpointId>)>| {
                 let mut numbers: Vec<NodeId> = nodes.into_iter().map(|(node, _)| *node).collect();
                 numbers.sort_unstable();
                 numbers
@@ -303,7 +306,7 @@ impl Gathering {
                 models: models.copied().collect(),
             });
             let without = numbers(without);
-            return Beginning { rounds: newest.rounds, again: true, without, history };
+            return Beginning { rounds: newest.rounds, from_mean: true, without, history };
         }
         let (members, cut) = (members.clone(), cut.clone());
         let history = match *id {
@@ -320,29 +323,29 @@ impl Gathering {
             Child::Waiting(text) => Some(text.as_str()),
             Child::Unknown | Child::Ready(_) => None,
         });
-        let known = own.or(below).or(self.elsewhere.as_deref());
-        known.unwrap_or("the missing links elsewhere are not known yet").to_string()
+        let known = own.or(below).or(self.rest.as_deref());
+        known.unwrap_or("the missing links of other nodes are not known yet").to_string()
     }
 
-    /// Returns the messages that are new since the last call; with `again`, all of them.
+    /// Returns the messages that are new since the last call; with `repeat`, all of them.
     ///
     /// # Errors
     /// Why this node, the root, cannot begin where all others say.
     pub(crate) fn new_messages(
         &mut self,
         own: Option<&str>,
-        again: bool,
+        repeat: bool,
     ) -> Result<Vec<(NodeId, StartMessage)>, String> {
         let ready = self.ready();
         if let (Some(all), None) = (&ready, self.parent) {
             let beginning = self.decide(all.clone());
             self.check_begin(&beginning)?;
-            self.begun = Some(beginning);
+            self.beginning = Some(beginning);
         }
         let mut messages = Vec::new();
-        if let Some(parent) = self.parent.filter(|_| self.begun.is_none()) {
+        if let Some(parent) = self.parent.filter(|_| self.beginning.is_none()) {
             // The parent's own report is not sent back to it.
-            let above = self.elsewhere.take();
+            let above = self.rest.take();
             messages.push((
                 parent,
                 match ready {
@@ -350,12 +353,12 @@ impl Gathering {
                     None => StartMessage::Waiting(sentence(&self.reason(own))),
                 },
             ));
-            self.elsewhere = above;
+            self.rest = above;
         }
         for &child in self.children.keys() {
             messages.push((
                 child,
-                match &self.begun {
+                match &self.beginning {
                     Some(beginning) => StartMessage::Begin(beginning.clone()),
                     None => StartMessage::Waiting(sentence(&self.reason(own))),
                 },
@@ -363,7 +366,7 @@ impl Gathering {
         }
         messages.retain(|(to, message)| {
             let new = self.sent.get(to) != Some(message);
-            !self.missing.contains(to) && (new || again)
+            !self.missing.contains(to) && (new || repeat)
         });
         self.sent.extend(messages.iter().cloned());
         Ok(messages)
@@ -468,10 +471,10 @@ mod tests {
         let mut network = Network::new("ring:4");
         let members = [2, 3, 5, 7].map(NodeId).to_vec();
         let membership = Membership { id, members, cut: Vec::new() };
-        let of = |(membership, rounds)| Kept { membership, rounds };
+        let of = |(membership, rounds)| CheckpointId { membership, rounds };
         for (node, kept) in kept.into_iter().enumerate() {
             // Only node 1 knows.
-            let common = if node == 1 { of(common) } else { Kept::default() };
+            let common = if node == 1 { of(common) } else { CheckpointId::default() };
             let nodes = vec![(node.into(), kept.iter().copied().map(of).collect())];
             let saved = Saved { nodes, common, history: Vec::new() };
             let topology = &network.topology;
@@ -480,15 +483,16 @@ mod tests {
         }
         network.all_links().into_iter().for_each(|link| network.turn(link, true));
         network.deliver_all();
-        let begun: Vec<Option<&Beginning>> = network.nodes.iter().map(Gathering::begins).collect();
-        assert!(begun.iter().all(|beginning| *beginning == begun[0]), "{begun:?}");
-        begun[0].expect("all are linked").clone()
+        let beginning: Vec<Option<&Beginning>> =
+            network.nodes.iter().map(Gathering::begins).collect();
+        assert!(beginning.iter().all(|beginning| *beginning == beginning[0]), "{beginning:?}");
+        beginning[0].expect("all are linked").clone()
     }
 
     /// The round, and the members without a checkpoint if all begin at a mean.
     fn place(beginning: Beginning) -> (u64, Option<Vec<u32>>) {
         let numbers = || beginning.without.iter().map(|node| node.0).collect();
-        (beginning.rounds, beginning.again.then(numbers))
+        (beginning.rounds, beginning.from_mean.then(numbers))
     }
 
     #[test]
@@ -516,10 +520,10 @@ mod tests {
         let membership = Membership::after([0].into_iter(), all, Vec::new());
         let id = membership.id;
         let of = |membership: u64, rounds: &[u64]| {
-            rounds.iter().map(|&rounds| Kept { membership, rounds }).collect::<Vec<_>>()
+            rounds.iter().map(|&rounds| CheckpointId { membership, rounds }).collect::<Vec<_>>()
         };
         let kept = [of(0, earlier), of(id, now)].concat();
-        let common = Kept { membership: id, rounds: common };
+        let common = CheckpointId { membership: id, rounds: common };
         let nodes = vec![(NodeId(1), kept)];
         let saved = Saved { nodes, common, history: Vec::new() };
         (Gathering::new(&topology, membership, NodeId(1), saved, ROUNDS), id)
@@ -529,8 +533,10 @@ mod tests {
     fn a_ready_is_about_exactly_the_subtree_within_the_run() {
         let refusal = |change: &dyn Fn(&mut Saved, u64)| {
             let (mut gathering, id) = middle(&[20], &[], 0);
-            let kept =
-                vec![Kept { membership: 0, rounds: 10 }, Kept { membership: id, rounds: 20 }];
+            let kept = vec![
+                CheckpointId { membership: 0, rounds: 10 },
+                CheckpointId { membership: id, rounds: 20 },
+            ];
             let nodes = vec![(NodeId(2), kept), (NodeId(3), Vec::new())];
             let mut saved = Saved { nodes, ..Saved::default() };
             change(&mut saved, id);
@@ -547,7 +553,8 @@ mod tests {
         assert!(refusal(&|saved, _| saved.nodes[0].1[0].rounds = 0).contains(beyond));
         assert!(refusal(&|saved, id| saved.nodes[0].1[1].membership = id + 1).contains(beyond));
         assert!(refusal(&|saved, _| saved.nodes[0].1.reverse()).contains(beyond));
-        let common = |saved: &mut Saved, id| saved.common = Kept { membership: id, rounds: 21 };
+        let common =
+            |saved: &mut Saved, id| saved.common = CheckpointId { membership: id, rounds: 21 };
         assert!(refusal(&common).contains(beyond), "that of a node is no later than its newest");
         let change = |id, round| Change { id, round: Round(round), ..Change::default() };
         let history = |history: &[Change]| {
@@ -566,7 +573,7 @@ mod tests {
         };
         let without = |rounds: u64, without: &[u32]| {
             let without = without.iter().copied().map(NodeId).collect();
-            Beginning { rounds, again: true, without, ..Beginning::default() }
+            Beginning { rounds, from_mean: true, without, ..Beginning::default() }
         };
         let there = |rounds| Beginning { rounds, ..Beginning::default() };
         let with = || middle(&[], &[20, 30], 20);
@@ -635,8 +642,8 @@ mod tests {
                 }
             }
             network.deliver_all();
-            let again = Some(&Beginning::default());
-            prop_assert!(network.nodes.iter().all(|node| node.begins() == again));
+            let first = Some(&Beginning::default());
+            prop_assert!(network.nodes.iter().all(|node| node.begins() == first));
         }
     }
 }

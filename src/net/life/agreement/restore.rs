@@ -12,7 +12,7 @@ use crate::{
             observer::NodeObserver,
             rounds::companion::{Owned, lock},
         },
-        link::wire::{Beginning, Kept, MOST_ROUNDS, Saved},
+        link::wire::{Beginning, CheckpointId, MOST_ROUNDS, Saved},
     },
     run::{Checkpoint, Checkpoints},
     units::NodeId,
@@ -28,11 +28,11 @@ pub(crate) fn saved(
 ) -> Result<(Saved, Option<Checkpoint>), RunError> {
     let available = checkpoints.as_ref().map(Checkpoints::available).transpose();
     let (all, newest) = available.map_err(RunError::Setup)?.unwrap_or_default();
-    let kept = |&(membership, rounds): &(u64, u64)| Kept { membership, rounds };
+    let kept = |&(membership, rounds): &(u64, u64)| CheckpointId { membership, rounds };
     let kept = all[all.len().saturating_sub(MOST_ROUNDS)..].iter().map(kept).collect();
     let mut saved = Saved { nodes: vec![(node, kept)], ..Saved::default() };
     if let Some(newest) = &newest {
-        saved.common = Kept { membership: newest.membership, rounds: newest.common };
+        saved.common = CheckpointId { membership: newest.membership, rounds: newest.common };
         saved.history.clone_from(&newest.history);
     }
     Ok((saved, newest))
@@ -76,7 +76,7 @@ pub(crate) fn put_back(
         Some(newest) => newest,
         None => checkpoints.load(at.rounds).map_err(RunError::Setup)?,
     };
-    if at.again {
+    if at.from_mean {
         return Ok(Some(checkpoint));
     }
     let (mut learner, state) = (lock(learner), std::mem::take(&mut checkpoint.learner));

@@ -60,7 +60,7 @@ pub(crate) struct Saver {
     /// The links to the farthest node.
     distance: u32,
     /// When this node continued, and after how many rounds.
-    begun: (Instant, u64),
+    started: (Instant, u64),
     /// When it last looked for news.
     looked: Instant,
     /// The last change of [`Status::saves`] that was handled.
@@ -78,9 +78,9 @@ pub(crate) struct Saver {
     history: Vec<Change>,
     /// Whether this attempt has started again from a mean: the first checkpoint is of an older
     /// membership, or some nodes lack it.
-    again: bool,
-    /// The newest common checkpoint when the first of these nodes returned, which are no members.
-    visited: Option<(u64, Vec<NodeId>)>,
+    from_mean: bool,
+    /// The newest common checkpoint when the first of these nodes returned, which are not members.
+    returned: Option<(u64, Vec<NodeId>)>,
     writer: Writer,
 }
 
@@ -107,7 +107,7 @@ impl Saver {
         at: Beginning,
         membership: u64,
     ) -> Saver {
-        let Beginning { rounds, again, without, history } = at;
+        let Beginning { rounds, from_mean, without, history } = at;
         let (mut distances, mut order) = (Vec::new(), Vec::new());
         topology.graph().distances(NodeId(0), &mut distances, &mut order);
         let distance = distances.iter().copied().filter(|far| *far != u32::MAX).max();
@@ -136,7 +136,7 @@ impl Saver {
             me,
             nodes: topology.nodes(),
             distance: distance.unwrap_or(0),
-            begun: (clock::now(), rounds),
+            started: (clock::now(), rounds),
             looked: clock::now(),
             news: 0,
             common: rounds,
@@ -146,8 +146,8 @@ impl Saver {
             schedule: Schedule { number: 0, next: rounds, common: rounds },
             membership,
             history,
-            again,
-            visited: None,
+            from_mean,
+            returned: None,
             writer,
         }
     }
@@ -155,33 +155,33 @@ impl Saver {
     /// The first request for a snapshot.
     pub(crate) fn first(&self) -> Option<Input> {
         let after = match self.checkpoints.every {
-            Every::Rounds(every) => Round(self.begun.1.saturating_add(every)),
+            Every::Rounds(every) => Round(self.started.1.saturating_add(every)),
             Every::Time(_) => AT_THE_END,
             Every::Never => return None,
         };
         Some(Input::Snapshot(after))
     }
 
-    /// A node that is no member has return. Returns whether that is news.
-    pub(crate) fn visit(&mut self, peer: NodeId) -> bool {
-        let (_, visitors) = self.visited.get_or_insert((self.common, Vec::new()));
-        let is_new = !visitors.contains(&peer);
+    /// Records that a node that is not a member has returned. Returns whether that is news.
+    pub(crate) fn note_return(&mut self, peer: NodeId) -> bool {
+        let (_, returned) = self.returned.get_or_insert((self.common, Vec::new()));
+        let is_new = !returned.contains(&peer);
         if is_new {
-            visitors.push(peer);
+            returned.push(peer);
         }
         is_new
     }
 
-    /// The nodes that are back and can take part now: all members have had a checkpoint since the
+    /// The nodes that have returned and can take part now: all members have had a checkpoint since the
     /// first of them came.
     pub(crate) fn due(&mut self) -> Option<Vec<NodeId>> {
-        let (_, visitors) = self.visited.take_if(|(common, _)| self.common > *common)?;
-        Some(visitors)
+        let (_, returned) = self.returned.take_if(|(common, _)| self.common > *common)?;
+        Some(returned)
     }
 
     /// The nodes that are back.
-    pub(crate) fn visitors(&self) -> Vec<NodeId> {
-        self.visited.as_ref().map_or(Vec::new(), |(_, visitors)| visitors.clone())
+    pub(crate) fn returned(&self) -> Vec<NodeId> {
+        self.returned.as_ref().map_or(Vec::new(), |(_, returned)| returned.clone())
     }
 
     /// Takes what is new, in this round of the node. May return a request for a snapshot.
@@ -272,7 +272,7 @@ impl Saver {
 
     /// A round that no node reaches before it knows of it.
     fn far_enough(&self, round: Round) -> u64 {
-        let (since, first) = self.begun;
+        let (since, first) = self.started;
         let hops = self.distance + 1;
         let each = (round.0 - first) as f64 / clock::since(since).as_secs_f64().max(1e-3);
         let rounds = each * (CROSSING * hops).as_secs_f64();
@@ -283,7 +283,7 @@ impl Saver {
     pub(crate) fn save(&mut self, checkpoint: Checkpoint) -> Option<Input> {
         let rounds = checkpoint.snapshot.rounds.0;
         let (membership, history) = (self.membership, self.history.clone());
-        let first = self.again && self.common == self.begun.1;
+        let first = self.from_mean && self.common == self.started.1;
         let common = if first { 0 } else { self.common };
         let checkpoint = Checkpoint { common, membership, history, ..checkpoint };
         if self.checkpoints.last == Some(rounds) {
@@ -354,10 +354,10 @@ fn write_one(
     failing: &mut bool,
 ) {
     let rounds = checkpoint.snapshot.rounds.0;
-    let begun = clock::now();
+    let started = clock::now();
     match checkpoints.write(checkpoint) {
         Ok(()) => {
-            let seconds = clock::since(begun).as_secs_f64();
+            let seconds = clock::since(started).as_secs_f64();
             tracing::info!("checkpoint of round {rounds}, written in {seconds:.2} s");
             status.has_saved(me, rounds);
             *failing = false;

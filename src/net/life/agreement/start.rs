@@ -36,7 +36,7 @@ pub(crate) struct Starter<'a> {
     /// How long to wait for the other nodes.
     pub limit: Option<Duration>,
     /// Whether the run can continue without nodes.
-    pub goes_on: bool,
+    pub may_continue: bool,
     /// The checkpoints that this node has.
     pub saved: &'a Saved,
     /// The rounds of the run.
@@ -44,7 +44,7 @@ pub(crate) struct Starter<'a> {
 }
 
 /// The run begins.
-pub(crate) struct Begun {
+pub(crate) struct Started {
     /// Where it begins or continues.
     pub at: Beginning,
     /// Frames of neighbours that have started before, in order.
@@ -78,7 +78,7 @@ impl Starter<'_> {
     /// Runs until all nodes are linked. Frames of neighbours that have started are held meanwhile;
     /// a link that breaks may come up again.
     #[expect(clippy::too_many_lines)]
-    pub(crate) fn gather(&mut self) -> Result<Begun, RunError> {
+    pub(crate) fn gather(&mut self) -> Result<Started, RunError> {
         let started = clock::now();
         let neighbours = self.topology.neighbours(self.id).len();
         let (membership, saved) = (self.membership.clone(), self.saved.clone());
@@ -147,12 +147,12 @@ impl Starter<'_> {
                     return Err(RunError::Setup(ConfigError::at("node.key", problem)));
                 }
                 // A member chooses members again; others visit, and will see the run.
-                Some(Event::Elsewhere(peer))
-                    if self.goes_on && self.topology.neighbours(self.id).contains(&peer) =>
+                Some(Event::OtherMembership(peer))
+                    if self.may_continue && self.topology.neighbours(self.id).contains(&peer) =>
                 {
                     return Err(RunError::Absent(Absence::default()));
                 }
-                Some(Event::Elsewhere(_)) => {}
+                Some(Event::OtherMembership(_)) => {}
                 Some(
                     event @ (Event::Frame { .. }
                     | Event::Piece { .. }
@@ -176,7 +176,7 @@ impl Starter<'_> {
             }
             if let Some(at) = gathering.begins().cloned() {
                 self.links.status().begin(at.clone());
-                return Ok(Begun { at, early });
+                return Ok(Started { at, early });
             }
             let waits = || {
                 let (name, reason) = (self.name(self.id), gathering.reason(own.as_deref()));

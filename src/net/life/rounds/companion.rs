@@ -52,12 +52,12 @@ pub(crate) struct Job {
 impl Job {
     pub(crate) fn compute(self, learner: &SharedLearner, hand: &mut dyn FnMut(Input)) {
         let Job { round, x, update, parts } = self;
-        let (begun, mut counted) = (clock::now(), 0);
+        let (started, mut counted) = (clock::now(), 0);
         let x = Arc::new(x);
         learner.lent.set(round, &x);
         learner.work(|learns| {
             drive::compute(learns, round, x, update, parts, &mut |input| {
-                let so_far = clock::since(begun).as_nanos() as u64;
+                let so_far = clock::since(started).as_nanos() as u64;
                 // Counted before it can have an effect.
                 learner.computing.fetch_add(so_far - counted, Ordering::Relaxed);
                 counted = so_far;

@@ -60,9 +60,9 @@ impl Driver<'_> {
         if (self.stop)() {
             return Err(RunError::Interrupted(self.state.node.round()));
         }
-        let begun = clock::now();
+        let started = clock::now();
         let next = self.links.next(POLL);
-        let waited = clock::since(begun);
+        let waited = clock::since(started);
         // A call that takes longer was held up on this machine: the process was stopped, say.
         if waited <= 2 * POLL && !self.state.is_computing() {
             self.meter.add(waited);
@@ -102,8 +102,8 @@ impl Driver<'_> {
             if let Some(saver) = &mut self.saver {
                 if let Some(request) = saver.look(round) {
                     self.feed(request)?;
-                } else if let Some(back) = saver.due() {
-                    return Err(RunError::Absent(Absence { back, ..Absence::default() }));
+                } else if let Some(returned) = saver.due() {
+                    return Err(RunError::Absent(Absence { returned, ..Absence::default() }));
                 }
             }
             if self.meter.is_due() {
@@ -285,7 +285,7 @@ impl Driver<'_> {
             }
             Event::Down { peer, reason } => self.observer.link_lost(*peer, reason),
             Event::Left { peer, cause } => {
-                if self.limits.goes_on && !cause.leaves {
+                if self.limits.may_continue && !cause.leaves {
                     tracing::warn!("node {} cannot continue: {}", self.name(*peer), cause.text);
                 }
                 self.observer.link_lost(*peer, &cause.text);
@@ -296,11 +296,11 @@ impl Driver<'_> {
             Event::Frame { from, bytes } => Input::Frame { from, bytes },
             Event::Piece { from, length, bytes } => Input::Piece { from, length, bytes },
             Event::Taken(peer) => Input::Taken(peer),
-            Event::Down { peer, .. } if self.limits.goes_on => {
+            Event::Down { peer, .. } if self.limits.may_continue => {
                 return Err(RunError::Absent(Absence::of(peer)));
             }
             // What it says of others, or of all, is its own affair: it does not continue.
-            Event::Left { peer, .. } if self.limits.goes_on => {
+            Event::Left { peer, .. } if self.limits.may_continue => {
                 return Err(RunError::Absent(Absence::of(peer)));
             }
             Event::Down { peer, reason } => Input::LinkDown { peer, reason },
@@ -324,14 +324,14 @@ impl Driver<'_> {
                 tracing::warn!("node {} says: {text}", self.name(peer));
                 return Ok(());
             }
-            Event::Elsewhere(peer) => return self.meet(peer),
+            Event::OtherMembership(peer) => return self.meet(peer),
         })
     }
 
     /// Handles the visit of a node that takes part in another membership.
     fn meet(&mut self, peer: NodeId) -> Result<(), RunError> {
         let is_member = self.topology.neighbours(self.id).contains(&peer);
-        if !self.limits.goes_on {
+        if !self.limits.may_continue {
             return Ok(());
         }
         if is_member {
@@ -339,7 +339,7 @@ impl Driver<'_> {
             return Err(RunError::Absent(Absence::default()));
         }
         if let Some(saver) = &mut self.saver
-            && saver.visit(peer)
+            && saver.note_return(peer)
         {
             let name = self.links.name(peer);
             tracing::warn!("node {name} is back: it takes part after the next checkpoint");

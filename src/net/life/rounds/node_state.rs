@@ -61,10 +61,10 @@ impl NodeState {
         let (time, computing) = times.unwrap_or_default();
         let models = config.topology.nodes() - at.without.len();
         let (node, setup) = match restored {
-            Some(Checkpoint { snapshot, setup, .. }) if !at.again => {
+            Some(Checkpoint { snapshot, setup, .. }) if !at.from_mean => {
                 (Node::resume(config, snapshot), setup)
             }
-            restored if at.again => {
+            restored if at.from_mean => {
                 let rejoin = Rejoin { rounds: Round(at.rounds), models, ..Rejoin::default() };
                 let rejoin = match restored {
                     Some(Checkpoint { snapshot, setup: merged, .. }) => {

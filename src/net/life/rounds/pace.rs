@@ -42,18 +42,18 @@ pub struct Pace {
 #[derive(Clone, Debug)]
 pub(crate) struct Paces {
     all: LiteMap<NodeId, Pace>,
-    begun: Instant,
+    started: Instant,
 }
 
 impl Paces {
     /// Those of a run that begins now.
     pub(crate) fn new() -> Paces {
-        Paces { all: LiteMap::new(), begun: clock::now() }
+        Paces { all: LiteMap::new(), started: clock::now() }
     }
 
     /// The run begins now: all nodes number what they say from here on.
     pub(crate) fn begin(&mut self) {
-        self.begun = clock::now();
+        self.started = clock::now();
     }
 
     /// This node's own is this now. Returns whether that is new.
@@ -61,7 +61,7 @@ impl Paces {
         let own = self.all.entry(me).or_default();
         let is_new = (&own.waits_for, own.waiting) != (&waits_for, waiting);
         if is_new {
-            let number = clock::next_number(self.begun, own.number);
+            let number = clock::next_number(self.started, own.number);
             *own = Pace { number, waits_for, waiting };
         }
         is_new
@@ -73,7 +73,7 @@ impl Paces {
         for (node, pace) in paces {
             let is_valid = exists(&node) && pace.waits_for.iter().all(exists);
             let known = self.all.get(&node).map_or(0, |known| known.number);
-            let number = clock::capped_number(self.begun, pace.number);
+            let number = clock::capped_number(self.started, pace.number);
             if is_valid && node != me && number > known {
                 self.all.insert(node, Pace { number, ..pace });
             }

@@ -131,7 +131,7 @@ mod tests {
         patience: Duration::from_secs(60),
         work: Duration::from_secs(3600),
         absence: Some(Duration::from_secs(600)),
-        goes_on: true,
+        may_continue: true,
         start: None,
     };
 
@@ -143,9 +143,9 @@ mod tests {
         computes: impl Fn(u64) -> bool,
         beats: impl Fn(u64) -> Option<bool>,
     ) -> (Option<u64>, Verdict) {
-        let begun = Instant::now();
-        let at = |second: u64| begun + Duration::from_secs(second);
-        let (mut patience, mut last, mut beat) = (Patience::new(begun, 0), Verdict::Quiet, None);
+        let started = Instant::now();
+        let at = |second: u64| started + Duration::from_secs(second);
+        let (mut patience, mut last, mut beat) = (Patience::new(started, 0), Verdict::Quiet, None);
         for second in 1..20_000 {
             let now = at(second);
             let alive = |absent| Alive { node: NodeId(1), when: now, absent };

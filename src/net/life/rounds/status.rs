@@ -36,7 +36,7 @@ const MOST_MISSED: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct Status {
     links: Mutex<LiteMap<NodeId, State>>,
-    /// The last problem of neighbours that are no members.
+    /// The last problem of neighbours that are not members.
     away: Mutex<LiteMap<NodeId, String>>,
     /// How far the newest connection to each neighbour has come.
     reached: Mutex<LiteMap<NodeId, Reached>>,
@@ -46,7 +46,7 @@ pub struct Status {
     host: Mutex<Option<String>>,
     moved: AtomicU64,
     /// Where the run has started.
-    begun: Mutex<Option<Beginning>>,
+    beginning: Mutex<Option<Beginning>>,
     work: Mutex<Work>,
     saves: Mutex<Saves>,
     /// For whom nodes wait.
@@ -68,7 +68,7 @@ enum State {
 #[derive(Debug)]
 struct Work {
     /// Since when beats are numbered.
-    begun: Instant,
+    started: Instant,
     /// When the current work began.
     own: Option<Instant>,
     /// When this node last sent a beat.
@@ -105,7 +105,7 @@ impl Saves {
 impl Work {
     fn new() -> Work {
         let (beats, heard) = (LiteMap::new(), LiteMap::new());
-        Work { begun: clock::now(), own: None, last_sent: None, beats, last: None, heard }
+        Work { started: clock::now(), own: None, last_sent: None, beats, last: None, heard }
     }
 }
 
@@ -138,7 +138,7 @@ impl Status {
             programs: Mutex::default(),
             host: Mutex::default(),
             moved: AtomicU64::new(0),
-            begun: Mutex::default(),
+            beginning: Mutex::default(),
             work: Mutex::new(Work::new()),
             saves: Mutex::default(),
             paces: Mutex::new(Paces::new()),
@@ -157,7 +157,7 @@ impl Status {
         }
     }
 
-    /// The neighbours that are no members, each with its last problem.
+    /// The neighbours that are not members, each with its last problem.
     pub(crate) fn away(&self) -> Vec<(NodeId, String)> {
         let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
         away.iter().map(|(node, text)| (*node, text.clone())).collect()
@@ -183,9 +183,9 @@ impl Status {
         self.lock().insert(node, State::Up);
     }
 
-    /// The node at the other end is here, but takes part elsewhere.
-    pub(crate) fn elsewhere(&self, node: NodeId) {
-        self.reached().insert(node, Reached::Elsewhere);
+    /// The node at the other end runs, but takes part in another membership.
+    pub(crate) fn in_other_membership(&self, node: NodeId) {
+        self.reached().insert(node, Reached::OtherMembership);
         self.trouble(node, "it is not part of this membership".into());
     }
 
@@ -235,20 +235,20 @@ impl Status {
     /// The run begins or continues here: a link that breaks from now on is lost until its session
     /// is resumed.
     pub(crate) fn begin(&self, beginning: Beginning) {
-        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(beginning);
+        *self.beginning.lock().unwrap_or_else(PoisonError::into_inner) = Some(beginning);
         // From now on all nodes number what they say.
-        self.work().begun = clock::now();
+        self.work().started = clock::now();
         self.paces().begin();
     }
 
     /// Where the run has started.
-    pub(crate) fn begun(&self) -> Option<Beginning> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn beginning(&self) -> Option<Beginning> {
+        self.beginning.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether the run has started.
-    pub(crate) fn has_begun(&self) -> bool {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    pub(crate) fn has_started(&self) -> bool {
+        self.beginning.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Records that this node has a checkpoint of this round.
@@ -326,14 +326,14 @@ impl Status {
     /// time.
     pub(crate) fn beat(&self, me: NodeId, every: Duration) {
         // A node whose link is lost keeps the others waiting, too.
-        let lost = self.has_begun() && !self.missing().is_empty();
+        let lost = self.has_started() && !self.missing().is_empty();
         let mut work = self.work();
         let at_work = lost || work.own.is_some_and(|since| clock::since(since) >= every / 2);
         if at_work && work.last_sent.is_none_or(|sent| clock::since(sent) >= every) {
             work.last_sent = Some(clock::now());
-            let begun = work.begun;
+            let started = work.started;
             let (count, absent) = work.beats.entry(me).or_default();
-            (*count, *absent) = (clock::next_number(begun, *count), lost);
+            (*count, *absent) = (clock::next_number(started, *count), lost);
         }
     }
 
@@ -353,7 +353,7 @@ impl Status {
     pub(crate) fn add_beats(&self, me: NodeId, beats: &[Beat]) {
         let mut work = self.work();
         for &Beat { node, count, absent } in beats.iter().filter(|beat| beat.node != me) {
-            let count = clock::capped_number(work.begun, count);
+            let count = clock::capped_number(work.started, count);
             let (known, kind) = work.beats.entry(node).or_default();
             if count > *known {
                 (*known, *kind) = (count, absent);
@@ -431,13 +431,13 @@ mod tests {
 
     #[test]
     fn a_false_count_silences_a_node_for_some_seconds_only() {
-        let begun = Instant::now();
-        virtual_time::set(begun);
+        let started = Instant::now();
+        virtual_time::set(started);
         let status = Status::new([].into_iter());
         let hears = |second: u64, count: u64| {
-            virtual_time::set(begun + Duration::from_secs(second));
+            virtual_time::set(started + Duration::from_secs(second));
             status.add_beats(NodeId(2), &[Beat { node: NodeId(0), count, absent: false }]);
-            status.at_work().map(|alive| alive.when.duration_since(begun).as_secs())
+            status.at_work().map(|alive| alive.when.duration_since(started).as_secs())
         };
         assert_eq!(hears(1, 1000), Some(1));
         assert_eq!(hears(2, u64::MAX), Some(2));
@@ -449,13 +449,13 @@ mod tests {
     /// once, not one by one.
     #[test]
     fn beats_that_were_missed_are_no_signs_of_work_later() {
-        let begun = Instant::now();
-        virtual_time::set(begun);
+        let started = Instant::now();
+        virtual_time::set(started);
         let [works, heard, missed] = [(); 3].map(|()| Status::new([].into_iter()));
         works.set_working(true);
         let mut sent = LiteMap::new();
         for second in 1..100 {
-            virtual_time::set(begun + Duration::from_secs(second));
+            virtual_time::set(started + Duration::from_secs(second));
             works.beat(NodeId(0), Duration::from_secs(1));
             let beats = works.new_beats(&mut sent);
             assert_eq!(beats.len(), 1);
@@ -466,7 +466,7 @@ mod tests {
         }
         let (mut of_heard, mut of_missed, mut signs) = (LiteMap::new(), LiteMap::new(), 0);
         for second in 100..300 {
-            virtual_time::set(begun + Duration::from_secs(second));
+            virtual_time::set(started + Duration::from_secs(second));
             let beats = heard.new_beats(&mut of_heard);
             of_missed.extend(beats.iter().map(|beat| (beat.node, beat.count)));
             missed.add_beats(NodeId(2), &beats);

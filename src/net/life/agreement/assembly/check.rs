@@ -292,14 +292,15 @@ impl World {
         self.faults = 0;
         for _ in 0..40 {
             for node in 0..nodes {
-                // A node visits neighbours of another membership, and over unused links.
-                let visits = self.peers(node).into_iter().any(|peer| {
+                // A node starts to choose members if a neighbour chooses, has another membership, or
+                // is at the other end of an unused link.
+                let restarts = self.peers(node).into_iter().any(|peer| {
                     let disk = &self.disks[node];
                     let unused = disk.cut.contains(&(node.min(peer).into(), node.max(peer).into()));
-                    let elsewhere = self.disks[peer] != *disk;
-                    unused || elsewhere || matches!(self.programs[peer], Program::Chooses(_))
+                    let differs = self.disks[peer] != *disk;
+                    unused || differs || matches!(self.programs[peer], Program::Chooses(_))
                 });
-                if visits && matches!(self.programs[node], Program::Runs) {
+                if restarts && matches!(self.programs[node], Program::Runs) {
                     self.programs[node] = self.fresh(node);
                 }
             }

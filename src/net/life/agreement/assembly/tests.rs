@@ -48,8 +48,8 @@ impl Network {
         let disk = self.disks[node].clone();
         let quorums = [self.topology.nodes(), self.quorum];
         // A node without files does not know that the run has started.
-        let begun = self.topology.node(node.into()).name != self.lost;
-        Assembly::new(Arc::clone(&self.topology), node.into(), quorums, disk, begun)
+        let started = self.topology.node(node.into()).name != self.lost;
+        Assembly::new(Arc::clone(&self.topology), node.into(), quorums, disk, started)
     }
 
     fn all_links(&self) -> Vec<(usize, usize)> {
@@ -119,7 +119,7 @@ fn numbers(nodes: &[u32]) -> Vec<NodeId> {
 fn the_others_go_on_without_an_absent_node_and_it_returns() {
     let mut network = Network::new("ring:5");
     network.links = network.all_links().into_iter().collect();
-    // All are here: the membership of the beginning.
+    // All are present: the membership of the beginning.
     assert_eq!(network.run_until(&[0, 1, 2, 3, 4]), Membership::all(5));
     network.stop(2);
     network.nodes = (0..5).map(|node| network.fresh(node)).collect();
@@ -223,8 +223,8 @@ fn numbers_far_beyond_what_is_known_are_left_out() {
             network.nodes[node].receive(news.clone());
         }
         let id = adopted.max(1 << 60);
-        let lie = Membership { id, members: numbers(&[0, 1, 3]), cut: Vec::new() };
-        network.nodes[0].receive(News { views: Vec::new(), proposal: Some(lie) });
+        let wrong = Membership { id, members: numbers(&[0, 1, 3]), cut: Vec::new() };
+        network.nodes[0].receive(News { views: Vec::new(), proposal: Some(wrong) });
     }
     let chosen = network.run_until(&[0, 1, 3, 4]);
     assert_eq!(chosen.members, numbers(&[0, 1, 3, 4]));

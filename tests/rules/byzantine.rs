@@ -1,9 +1,9 @@
-//! Nodes that lie about their vectors, and nodes that refuse long ones.
+//! Byzantine nodes, and nodes that refuse long vectors.
 
 use common::{Run, difference, widen};
 use gradvine::{
     drive::{NoopObserver, RunError},
-    gossip::{Failure, Lie},
+    gossip::{Byzantine, Failure},
     sim,
     units::NodeId,
 };
@@ -11,17 +11,17 @@ use gradvine::{
 use crate::properties::{ALL, home};
 
 const PLAIN: &str = "kind = 'identity'";
-const LIAR: usize = 2;
+const BYZANTINE: usize = 2;
 
-/// The models of a run in which one node lies, and all refuse vectors longer than `max_norm`.
+/// The models of a run in which one node is Byzantine, and all refuse vectors longer than `max_norm`.
 fn ended(
     run: &Run,
-    lie: Option<Lie>,
+    byzantine: Option<Byzantine>,
     max_norm: Option<f64>,
 ) -> Result<Vec<Vec<f32>>, (NodeId, Failure)> {
     let mut specs = run.specs();
     specs.iter_mut().for_each(|spec| spec.config.max_norm = max_norm);
-    specs[LIAR].config.lie = lie;
+    specs[BYZANTINE].config.byzantine = byzantine;
     match sim::run(specs, &mut NoopObserver) {
         Ok(ended) => Ok(ended.into_iter().map(|ended| ended.model).collect()),
         Err(RunError::Failed { node, failure }) => Err((node, failure)),
@@ -34,18 +34,18 @@ fn a_liar_changes_what_its_neighbours_get_and_nothing_else() {
     let mut run = Run::new("ring:5", "kind = 'd-psgd'\norder = 'cta'", PLAIN);
     (run.same_start, run.rounds) = (false, 1);
     let honest = ended(&run, None, None).unwrap();
-    for (lie, factor) in [(Lie::Scaled(-1.0), -1.0), (Lie::Scaled(10.0), 10.0)] {
-        let lying = ended(&run, Some(lie), None).unwrap();
+    for (byzantine, factor) in [(Byzantine::Scaled(-1.0), -1.0), (Byzantine::Scaled(10.0), 10.0)] {
+        let lying = ended(&run, Some(byzantine), None).unwrap();
         let w = run.topology.matrix().dense();
-        // x_i' = sum_j W_ij x_j - lr g_i(x_i) with factor x_j for the liar's x_j.
+        // x_i' = sum_j W_ij x_j - lr g_i(x_i) with factor x_j for the Byzantine node's x_j.
         let expected: Vec<Vec<f64>> = (0..5)
             .map(|i| {
-                let weight = if i == LIAR { 0.0 } else { w[i][LIAR] * (factor - 1.0) };
-                let change = run.start(LIAR).into_iter().map(|x| weight * f64::from(x));
+                let weight = if i == BYZANTINE { 0.0 } else { w[i][BYZANTINE] * (factor - 1.0) };
+                let change = run.start(BYZANTINE).into_iter().map(|x| weight * f64::from(x));
                 honest[i].iter().zip(change).map(|(x, c)| f64::from(*x) + c).collect()
             })
             .collect();
-        assert!(difference(&expected, &lying) < 1e-6, "{lie:?}");
+        assert!(difference(&expected, &lying) < 1e-6, "{byzantine:?}");
     }
 }
 
@@ -53,11 +53,11 @@ fn a_liar_changes_what_its_neighbours_get_and_nothing_else() {
 fn random_lies_have_their_deviation_and_are_the_same_in_each_run() {
     let mut run = Run::new("complete:3", "kind = 'd-psgd'\norder = 'cta'", PLAIN).wide(4000);
     (run.same_start, run.rounds) = (false, 1);
-    let lying = ended(&run, Some(Lie::Random(5.0)), None).unwrap();
-    assert_eq!(lying, ended(&run, Some(Lie::Random(5.0)), None).unwrap());
+    let lying = ended(&run, Some(Byzantine::Random(5.0)), None).unwrap();
+    assert_eq!(lying, ended(&run, Some(Byzantine::Random(5.0)), None).unwrap());
     let honest = ended(&run, None, None).unwrap();
-    let start = run.start(LIAR);
-    // (x_0' - its value without the lie) / W_0l + x_l is what was sent.
+    let start = run.start(BYZANTINE);
+    // (x_0' - its value of honest nodes) / W_0l + x_l is what was sent.
     let sent = |k: usize| 3.0 * f64::from(lying[0][k] - honest[0][k]) + f64::from(start[k]);
     let mean = (0..4000).map(sent).sum::<f64>() / 4000.0;
     let square = (0..4000).map(|k| sent(k).powi(2)).sum::<f64>() / 4000.0;
@@ -69,15 +69,15 @@ fn copies_of_a_liar_stay_what_it_sent() {
     for (rule, compressor) in &*ALL {
         let mut run = Run::new(&format!("{}:8", home(rule)), rule, compressor);
         run.rounds = 40;
-        let lying = ended(&run, Some(Lie::Scaled(0.5)), None);
+        let lying = ended(&run, Some(Byzantine::Scaled(0.5)), None);
         match lying {
             Ok(lying) => {
                 let honest = ended(&run, None, None).unwrap();
-                // Rules that send codes or entries of their own do not lie.
-                let lies = difference(&widen(&lying), &honest) > 0.0;
+                // Rules that send codes or entries of their own are not changed.
+                let changed = difference(&widen(&lying), &honest) > 0.0;
                 let own = ["moniqua", "g-top-k", "dgc", "sketched-sgd"];
                 let has_own = own.iter().any(|name| rule.contains(name));
-                assert!(lies || has_own, "{rule}: nothing has changed");
+                assert!(changed || has_own, "{rule}: nothing has changed");
             }
             Err((_, failure)) => {
                 // Nodes that must all have the same model find out that they have not.
@@ -101,10 +101,11 @@ fn a_clipped_liar_moves_its_neighbours_by_the_radius_at_most() {
     };
     for tau in [0.1, 1.0, 10.0] {
         let honest = ended(&run(tau), None, None).unwrap();
-        let lying = ended(&run(tau), Some(Lie::Scaled(-1e6)), None).unwrap();
-        for (node, (a, b)) in honest.iter().zip(&lying).enumerate().filter(|(i, _)| *i != LIAR) {
+        let lying = ended(&run(tau), Some(Byzantine::Scaled(-1e6)), None).unwrap();
+        for (node, (a, b)) in honest.iter().zip(&lying).enumerate().filter(|(i, _)| *i != BYZANTINE)
+        {
             let moved = a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt();
-            // The honest vector moved it by at most w tau, the lie by w tau the other way.
+            // The honest vector moved it by at most w tau, the wrong one by w tau the other way.
             assert!(moved > 0.0 && moved <= 2.0 * tau / 6.0 * 1.001, "{node}: {moved} at {tau}");
         }
     }
@@ -114,9 +115,9 @@ fn a_clipped_liar_moves_its_neighbours_by_the_radius_at_most() {
 fn a_trimmed_mean_lies_between_honest_values_whatever_one_node_sends() {
     let mut run = Run::new("complete:5", "kind = 'trimmed-mean'", PLAIN);
     (run.same_start, run.rounds, run.step) = (false, 1, 1e-12);
-    for lie in [Lie::Scaled(-1e30), Lie::Scaled(1e30), Lie::Random(1e20)] {
-        let lying = ended(&run, Some(lie), None).unwrap();
-        let honest = |node: &usize| *node != LIAR;
+    for byzantine in [Byzantine::Scaled(-1e30), Byzantine::Scaled(1e30), Byzantine::Random(1e20)] {
+        let lying = ended(&run, Some(byzantine), None).unwrap();
+        let honest = |node: &usize| *node != BYZANTINE;
         for node in (0..5).filter(honest) {
             for (k, x) in lying[node].iter().enumerate() {
                 let values = (0..5).filter(honest).map(|j| run.start(j)[k]);
@@ -140,10 +141,10 @@ fn a_vector_above_the_norm_ends_the_run_and_names_its_sender() {
         let run = Run::new("ring:5", rule, compressor);
         let unlimited = ended(&run, None, None).unwrap();
         assert_eq!(ended(&run, None, Some(1e6)).unwrap(), unlimited, "{rule}");
-        let (node, failure) = ended(&run, Some(Lie::Scaled(1e8)), Some(1e6)).unwrap_err();
+        let (node, failure) = ended(&run, Some(Byzantine::Scaled(1e8)), Some(1e6)).unwrap_err();
         assert!([1, 3].contains(&node.index()), "{rule}: {node}");
         let Failure::Peer { peer, reason } = &failure else { panic!("{rule}: {failure}") };
-        assert_eq!(peer.index(), LIAR, "{rule}");
+        assert_eq!(peer.index(), BYZANTINE, "{rule}");
         assert!(reason.contains("above robust.max_norm = 1000000"), "{reason}");
     }
 }

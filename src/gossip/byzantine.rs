@@ -1,23 +1,23 @@
-//! What a node sends that lies about its vectors: an attack to test rules with.
+//! What a Byzantine node sends: an attack to test rules with.
 
 use crate::rng::Stream;
 
-/// What a lying node sends in place of each vector of its rule.
+/// What a Byzantine node sends in place of each vector of its rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Lie {
+pub enum Byzantine {
     /// The vector times a factor; -1 turns it round.
     Scaled(f32),
     /// Normal numbers with this standard deviation.
     Random(f32),
 }
 
-impl Lie {
+impl Byzantine {
     /// The vector that is sent in place of `v`. `noise` is the payload's stream.
     pub(crate) fn distort(self, v: &[f32], noise: Stream) -> Vec<f32> {
         match self {
-            Lie::Scaled(factor) => v.iter().map(|v| factor * v).collect(),
-            Lie::Random(deviation) => {
+            Byzantine::Scaled(factor) => v.iter().map(|v| factor * v).collect(),
+            Byzantine::Random(deviation) => {
                 // The compressor's noise must be independent of these numbers.
                 let mut numbers = noise.with(u64::MAX).sequence();
                 v.iter().map(|_| deviation * numbers.normal() as f32).collect()

@@ -24,7 +24,7 @@ use crate::figure::Target;
 
 /// The folder of kept runs.
 #[derive(Debug)]
-pub struct Kept {
+pub struct RunCache {
     folder: PathBuf,
     /// Whether the first run that was found is the one that the program computes.
     trusted: OnceLock<bool>,
@@ -38,15 +38,15 @@ struct File {
     trace: Trace,
 }
 
-impl Kept {
+impl RunCache {
     /// The runs in a folder, which is made if it does not exist.
     ///
     /// # Errors
     /// If it cannot be made.
-    pub fn in_folder(folder: &Path) -> Result<Kept, ConfigError> {
+    pub fn in_folder(folder: &Path) -> Result<RunCache, ConfigError> {
         fs::create_dir_all(folder)
             .map_err(|error| ConfigError::new("--keep", folder.display(), error.to_string()))?;
-        Ok(Kept { folder: folder.to_path_buf(), trusted: OnceLock::new() })
+        Ok(RunCache { folder: folder.to_path_buf(), trusted: OnceLock::new() })
     }
 
     /// The run of an experiment: the kept one, or a new one, which is kept unless it was
@@ -140,18 +140,18 @@ mod tests {
     fn a_kept_run_is_repeated_once_and_then_taken() {
         let folder = tempfile::tempdir().unwrap();
         let count = Cell::new(0);
-        let get = |kept: &Kept, rounds: u64| {
+        let get = |kept: &RunCache, rounds: u64| {
             let run = |_: Until<'_>| {
                 count.set(count.get() + 1);
                 Trace::of(Ok(experiment(rounds)), None, Until::LAST_ROUND, &|| false)
             };
             kept.or_run(&experiment(rounds), Until::LAST_ROUND, &run)
         };
-        let kept = Kept::in_folder(folder.path()).unwrap();
+        let kept = RunCache::in_folder(folder.path()).unwrap();
         let first = [get(&kept, 2), get(&kept, 3)];
         assert_eq!(count.get(), 2);
         // Another program start: the first is repeated, the second only read.
-        let again = Kept::in_folder(folder.path()).unwrap();
+        let again = RunCache::in_folder(folder.path()).unwrap();
         let second = [get(&again, 2), get(&again, 3)];
         assert_eq!(count.get(), 3);
         for (a, b) in first.iter().zip(&second) {
@@ -168,10 +168,10 @@ mod tests {
             trace.digest = digest.into();
             trace
         };
-        let kept = Kept::in_folder(folder.path()).unwrap();
+        let kept = RunCache::in_folder(folder.path()).unwrap();
         kept.or_run(&experiment(1), Until::LAST_ROUND, &|_| trace("old"));
         kept.or_run(&experiment(2), Until::LAST_ROUND, &|_| trace("old"));
-        let again = Kept::in_folder(folder.path()).unwrap();
+        let again = RunCache::in_folder(folder.path()).unwrap();
         for rounds in [1, 2] {
             let found = again.or_run(&experiment(rounds), Until::LAST_ROUND, &|_| trace("new"));
             assert_eq!(found.digest, "new", "{rounds} rounds");
