@@ -343,7 +343,7 @@ fn a_link_that_is_cut_in_the_rounds_is_resumed_with_the_same_digest() {
         let lab = found(laboratory(transport, &run).args(["--rounds=500", "--cut=0-1@5s+17s"]));
         assert_eq!(lab["same_digest_as_simulated"], true, "{transport}: {lab}");
         let log = fs::read_to_string(run.join("nodes/0/log.txt")).unwrap();
-        for line in ["WARN the link to 1 is lost: ", "WARN the link to 1 is back after "] {
+        for line in ["WARN the link to 1 is lost: ", "WARN the link to 1 has returned after "] {
             assert!(log.contains(line), "{transport}: {log}");
         }
     }
@@ -374,7 +374,7 @@ fn soak_a_frame_that_is_cut_for_a_minute_continues() {
         let lab = found(command.arg("--out").arg(&run));
         assert_eq!(lab["same_digest_as_simulated"], true, "{transport}: {lab}");
         let log = fs::read_to_string(run.join("nodes/0/log.txt")).unwrap();
-        assert!(log.contains("WARN the link to 1 is back after "), "{transport}: {log}");
+        assert!(log.contains("WARN the link to 1 has returned after "), "{transport}: {log}");
     }
 }
 

@@ -482,7 +482,7 @@ fn a_node_whose_address_changes_goes_on_where_it_was() {
     }
     for (code, log, found) in world.end(nodes) {
         assert_eq!((code, found.as_ref()), (Some(0), Some(&digest)), "{log}");
-        assert!(log.contains("is back after"), "the link was not lost: {log}");
+        assert!(log.contains("has returned after"), "the link was not lost: {log}");
     }
 }
 

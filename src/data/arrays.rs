@@ -70,7 +70,7 @@ pub(super) fn arrays(
 }
 
 fn no_array() -> DataError {
-    DataError::format("byte 0", "an NPY or IDX file is needed here")
+    DataError::format("byte 0", "expected an NPY or IDX file")
 }
 
 pub(super) fn no_labels_file(what: &str, file: &str) -> DataError {

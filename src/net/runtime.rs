@@ -23,7 +23,7 @@ pub(crate) fn runtime_for(nodes: usize) -> Result<tokio::runtime::Runtime, RunEr
     // Two more belong to the command, and to what resolves names.
     let count = processors + 3 + THREADS_OF_NODE * nodes;
     let need = SPACE + nodes as u64 * SPACE_OF_NODE + threads::address_space(count, processors);
-    let what = format!("a network with {nodes} of its nodes here, in {count} threads,");
+    let what = format!("a network with {nodes} of its nodes in this process, in {count} threads,");
     let heaps = ", or set MALLOC_ARENA_MAX=2 in the environment";
     memory::require_address_space(need, &what, heaps).map_err(RunError::Setup)?;
     let wrong = |error: std::io::Error| {

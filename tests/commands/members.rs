@@ -196,7 +196,7 @@ fn the_others_go_on_without_a_killed_node_and_it_returns() {
     ring.until_checkpoints();
     kill(&mut nodes[4].1);
     nodes[4].1 = ring.start(4);
-    until_says(&nodes[0].1, "node 4 begins again");
+    until_says(&nodes[0].1, "node 4 was started again");
     ring.until_checkpoints();
     nodes[2].1 = ring.start(2);
     until_whole(&nodes[0].1);
@@ -327,8 +327,8 @@ fn a_node_leaves_on_request_and_comes_back() {
     ring.until_checkpoints();
     nodes[3].1 = ring.start(3);
     // The neighbour that sees it first says so.
-    command::until("node 3 is back", || {
-        [2, 4].iter().any(|node| nodes[*node].1.errors().contains("node 3 is back"))
+    command::until("node 3 has returned", || {
+        [2, 4].iter().any(|node| nodes[*node].1.errors().contains("node 3 has returned"))
     });
     // Only one process at a time.
     let second = ring.start(3).end_within(Duration::from_secs(60)).0;

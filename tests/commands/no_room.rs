@@ -68,7 +68,10 @@ fn threads_whose_address_space_does_not_fit_are_refused() {
     let folder = command::folder();
     for megabytes in [200, 400, 600] {
         let line = refused(&mut run(megabytes, &folder));
-        assert!(line.contains("address space: a network with 8 of its nodes here"), "{line}");
+        assert!(
+            line.contains("address space: a network with 8 of its nodes in this process"),
+            "{line}"
+        );
         assert!(line.contains("(ulimit -v) leaves") && line.contains("MALLOC_ARENA_MAX=2"));
     }
     run(600, &folder).env("MALLOC_ARENA_MAX", "2").assert().success();

@@ -130,7 +130,7 @@ fn time_is_drawn_if_it_passes() {
     let (_folder, paths) = runs(&[("timed", &timed), ("ideal", &[])]);
     let html = page(&paths, &[]);
     assert!(html.contains("<figure id=\"loss-time\"") && html.contains("seconds of virtual time"));
-    assert!(html.contains("ideal has no point here."));
+    assert!(html.contains("ideal has no point in this picture."));
     assert!(html.contains("Mbit/s"), "the links' table has what [network] says");
 }
 

@@ -303,8 +303,7 @@ fn a_node_that_has_lost_its_disk_comes_back_through_the_others() {
     assert!(round > 0 && round.is_multiple_of(50), "{summary}");
     assert_eq!(change["members"], serde_json::json!(["tokyo", "london", "oslo"]));
     assert_eq!(change["models"], serde_json::json!(["tokyo", "london"]));
-    let words =
-        format!("without a checkpoint of round {round}: oslo; all nodes continue from the mean");
+    let words = format!("no checkpoint of round {round} at oslo: all nodes continue from the mean");
     nodes.iter().for_each(|node| assert!(node.errors().contains(&words), "{}", node.errors()));
     assert!(summary["final"]["test_accuracy_min"].as_f64().unwrap() > 0.9, "{summary}");
 }

@@ -244,7 +244,7 @@ fn idx_faults() {
     );
     assert_eq!(
         error(&images[..7], &classes),
-        "x.idx: byte 4: the header is cut short: the extents of 3 dimensions are needed here"
+        "x.idx: byte 4: the header is cut short: the extents of 3 dimensions are needed"
     );
     assert_eq!(
         error(&idx(8, &[3, 1], &[1, 2, 3]), &classes),

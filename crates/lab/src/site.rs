@@ -122,8 +122,8 @@ pub fn check() -> Result<(), LabError> {
     });
     match refused {
         Some(why) => Err(LabError::Missing(format!(
-            "network namespaces cannot be made here ({why}): it needs the capabilities NET_ADMIN \
-             and SYS_ADMIN"
+            "network namespaces cannot be made on this machine ({why}): it needs the \
+             capabilities NET_ADMIN and SYS_ADMIN"
         ))),
         None => Ok(()),
     }

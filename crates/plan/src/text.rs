@@ -100,8 +100,8 @@ fn about(whole: &Whole, own: &Outlook) -> String {
     );
     line("the run", format!("{} rounds, {}", own.rounds, duration(own.run_s())));
     if whole.conditions.links.is_empty() && whole.conditions.rest.rate.is_infinite() {
-        text += "\n  Links take no time here: name them in a topology file, or set network.preset \
-                 (4g, ethernet, ...).\n";
+        text += "\n  Links take no time in this experiment: name them in a topology file, or set \
+                 network.preset (4g, ethernet, ...).\n";
     }
     text
 }

@@ -49,9 +49,8 @@ fn header(bytes: &[u8]) -> Result<(Kind, Vec<usize>, &[u8]), DataError> {
         }
     };
     let Some((extents, data)) = rest.split_at_checked(4 * usize::from(dimensions)) else {
-        let problem = format!(
-            "the header is cut short: the extents of {dimensions} dimensions are needed here"
-        );
+        let problem =
+            format!("the header is cut short: the extents of {dimensions} dimensions are needed");
         return Err(DataError::format("byte 4", problem));
     };
     let shape: Vec<usize> = extents

@@ -115,8 +115,8 @@ pub(crate) fn run_attempts(
             Stopped::Failed(error) => return Err(part.blame(error)),
             Stopped::Restarted(peer, results) => {
                 tracing::warn!(
-                    "node {} begins again: this node goes back to the newest checkpoint that all \
-                     nodes have",
+                    "node {} was started again: this node returns to the newest checkpoint that \
+                     all nodes have",
                     part.topology().node(peer).name
                 );
                 (None, results.map(|results| *results))

@@ -169,7 +169,8 @@ impl Link {
         match self.programs.meet(program, Instant::now()) {
             Met::Welcome => Ok(()),
             Met::Later => {
-                let text = "another program was linked until it connected: it may come again";
+                let text = "another program with this key was linked until this one connected: \
+                            that one may return first";
                 Err(Refusal::Trouble(text.into()))
             }
             Met::Refused(first) => {

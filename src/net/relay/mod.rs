@@ -135,8 +135,10 @@ impl RelayEvent {
 impl fmt::Display for RelayEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RelayEvent::Reserved { node } => write!(f, "{node} can be reached here"),
-            RelayEvent::Released { node } => write!(f, "{node} can no longer be reached here"),
+            RelayEvent::Reserved { node } => write!(f, "{node} can be reached through this relay"),
+            RelayEvent::Released { node } => {
+                write!(f, "{node} can no longer be reached through this relay")
+            }
             RelayEvent::Opened { from, to } => write!(f, "{from} - {to}: a link begins"),
             RelayEvent::Closed { from, to, reason: None } => {
                 write!(f, "{from} - {to}: the link ended")
@@ -380,8 +382,8 @@ fn observe_relay(
 fn reason(status: relay::StatusCode) -> String {
     match status {
         relay::StatusCode::NoReservation => {
-            "that node has reserved no place here: is it running, does its topology give it an \
-             address of this relay?"
+            "that node has reserved no place at this relay: is it running, does its topology \
+             give it an address of this relay?"
                 .into()
         }
         relay::StatusCode::ResourceLimitExceeded => {

@@ -252,7 +252,7 @@ fn check_signature(
 }
 
 fn refuse_tls12() -> Result<HandshakeSignatureValid, rustls::Error> {
-    Err(rustls::Error::General("only TLS 1.3 is spoken here".into()))
+    Err(rustls::Error::General("this node speaks TLS 1.3 only".into()))
 }
 
 /// The keys of libp2p's certificates, those of elliptic curves first.

@@ -19,7 +19,7 @@ pub(crate) fn of(design: &Design) -> Result<BTreeMap<NodeId, Byzantine>, ConfigE
     for ByzantineParams { nodes, sends, by } in &design.experiment.network.liars {
         let single = *by as f32;
         if !single.is_finite() || (*sends == Sends::Random && single < 0.0) {
-            let problem = "expected a finite number, of `random` one from 0";
+            let problem = "expected a finite number, and with sends = \"random\" one from 0";
             return Err(ConfigError::new("network.liars", format!("by = {by}"), problem));
         }
         let byzantine = match sends {

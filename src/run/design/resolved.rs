@@ -195,8 +195,8 @@ impl Design {
         }
         if !plan::can_pause(&*self.rule.plan) {
             return wrong(
-                "this rule has messages in flight between rounds, so it has no checkpoints to go \
-                 on from: choose another rule, or absence.policy = \"wait\"",
+                "this rule has messages in flight between rounds, so it has no checkpoints to \
+                 resume from: choose another rule, or absence.policy = \"wait\"",
             );
         }
         if checkpoint.every_s == 0.0 && checkpoint.every_rounds.is_none() {

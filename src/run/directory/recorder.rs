@@ -254,7 +254,7 @@ impl Recorder {
             _ if self.has_mean() => {
                 let text = format!(
                     "all rounds are done and the mean model is saved, but not all nodes' records \
-                     came: {text} (what is here is in {folder})"
+                     came: {text} (what has come is in {folder})"
                 );
                 EndError::Short(Ending { text, ..ended })
             }

@@ -127,7 +127,7 @@ fn coarse(scale: &Scale, name: &dyn Fn(usize) -> String) -> Option<String> {
         names.push(format!("{} more", coarse.len() - NAMED));
     }
     Some(format!(
-        "{}: numbers have 24 binary digits here, so that those around {} are rounded to steps of \
+        "{}: features have 24 binary digits, so that numbers around {} are rounded to steps of \
          {}, and their deviation is only {}: subtract a constant from them in the files",
         names.join(", "),
         short(scale.mean[first]),

@@ -173,7 +173,7 @@ pub(super) fn figure(runs: &[Run], x: X, y: Y) -> Option<Figure> {
         caption += &format!("Curves are thinned to {MOST_DOTS} points that keep their peaks. ");
     }
     for (run, _) in curves.iter().filter(|(_, dots)| dots.is_empty()) {
-        caption += &format!("{} has no point here. ", run.name);
+        caption += &format!("{} has no point in this picture. ", run.name);
     }
     let above = |dot: &Dot| chart.ceiling.is_some_and(|ceiling| dot.y > ceiling);
     for (run, _) in curves.iter().filter(|(_, dots)| dots.iter().any(above)) {

@@ -85,7 +85,10 @@ impl Confirmation<'_> {
                 Ok(Event::Down { peer, .. } | Event::Left { peer, .. } | Event::Goodbye(peer)) => {
                     let name = &self.topology.node(peer).name;
                     if waits.remove(&peer) {
-                        tracing::warn!("node {name} left without a word about its results");
+                        tracing::warn!(
+                            "node {name} left and did not say whether its results are written; \
+                             this node's results are complete"
+                        );
                     }
                     over |= parent == Some(peer);
                 }
@@ -104,7 +107,7 @@ impl Confirmation<'_> {
                     waits.iter().map(|&node| self.topology.node(node).name.as_str()).collect();
                 tracing::warn!(
                     "after {:.0} s it is not known whether all nodes have written their results; \
-                     those below {} have not said so",
+                     those below {} have not said so; this node's results are complete",
                     self.patience.as_secs_f64(),
                     if late.is_empty() { "the rest of the tree" } else { &late[0] }
                 );

@@ -483,10 +483,9 @@ mod tests {
         }
         network.all_links().into_iter().for_each(|link| network.turn(link, true));
         network.deliver_all();
-        let beginning: Vec<Option<&Beginning>> =
-            network.nodes.iter().map(Gathering::begins).collect();
-        assert!(beginning.iter().all(|beginning| *beginning == beginning[0]), "{beginning:?}");
-        beginning[0].expect("all are linked").clone()
+        let all: Vec<Option<&Beginning>> = network.nodes.iter().map(Gathering::begins).collect();
+        assert!(all.iter().all(|beginning| *beginning == all[0]), "{all:?}");
+        all[0].expect("all are linked").clone()
     }
 
     /// The round, and the members without a checkpoint if all begin at a mean.

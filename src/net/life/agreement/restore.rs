@@ -46,8 +46,8 @@ pub(crate) fn report_return(at: &Beginning, topology: &Topology) {
     let name = |node: &NodeId| topology.node(*node).name.as_str();
     let names: Vec<&str> = at.without.iter().map(name).collect();
     tracing::warn!(
-        "without a checkpoint of round {}: {}; all nodes continue from the mean of the models of \
-         the others, and rule and optimizer start from the beginning there",
+        "no checkpoint of round {} at {}: all nodes continue from the mean of the other nodes' \
+         models, with rule and optimizer as at the beginning of a run",
         at.rounds,
         names.join(", ")
     );

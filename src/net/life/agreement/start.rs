@@ -113,7 +113,7 @@ impl Starter<'_> {
                 Some(Event::Restarted(peer)) => forget(&mut early, peer),
                 Some(Event::Left { peer, cause }) => {
                     tracing::warn!(
-                        "{} left before the run began: {}; waiting for it",
+                        "node {} left before the run began: {}; waiting for it",
                         self.name(peer),
                         cause.text
                     );

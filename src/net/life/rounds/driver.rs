@@ -276,7 +276,7 @@ impl Driver<'_> {
             Event::Back { peer, absent, resent } => {
                 let links = self.topology.neighbours(self.id).len();
                 tracing::warn!(
-                    "the link to {} is back after {:.1} s; frames sent again: {resent}",
+                    "the link to {} has returned after {:.1} s; frames sent again: {resent}",
                     self.name(*peer),
                     absent.as_secs_f64()
                 );
@@ -342,7 +342,7 @@ impl Driver<'_> {
             && saver.note_return(peer)
         {
             let name = self.links.name(peer);
-            tracing::warn!("node {name} is back: it takes part after the next checkpoint");
+            tracing::warn!("node {name} has returned: it takes part after the next checkpoint");
         }
         Ok(())
     }

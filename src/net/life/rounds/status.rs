@@ -186,7 +186,7 @@ impl Status {
     /// The node at the other end runs, but takes part in another membership.
     pub(crate) fn in_other_membership(&self, node: NodeId) {
         self.reached().insert(node, Reached::OtherMembership);
-        self.trouble(node, "it is not part of this membership".into());
+        self.trouble(node, "it takes part in another membership".into());
     }
 
     /// How far the newest connection to this neighbour has come.
