@@ -118,8 +118,8 @@ impl RunError {
     }
 
     /// Whether the results that a node had when it began are those of the run, if it ended so.
-    /// `resumed` says whether the node has continued since then, `may_continue` whether the others may
-    /// have continued without it.
+    /// `resumed` says whether the node has continued since then, `may_continue` whether the others
+    /// may have continued without it.
     pub(crate) fn confirms(&self, resumed: bool, may_continue: bool) -> bool {
         match self {
             RunError::Over => true,

@@ -14,8 +14,8 @@ pub struct Neighbour {
     pub name: String,
     /// Its PeerId in the topology: only its key proves it.
     pub peer: PeerId,
-    /// Whether the run does not use this link now: the neighbour is not a member, or the link is left
-    /// out. Its connections are only noticed.
+    /// Whether the run does not use this link now: the neighbour is not a member, or the link is
+    /// left out. Its connections are only noticed.
     pub unused: bool,
     /// Its addresses in the topology: connections from there have a place of their own.
     pub addresses: Vec<Multiaddr>,

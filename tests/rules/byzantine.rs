@@ -13,7 +13,8 @@ use crate::properties::{ALL, home};
 const PLAIN: &str = "kind = 'identity'";
 const BYZANTINE: usize = 2;
 
-/// The models of a run in which one node is Byzantine, and all refuse vectors longer than `max_norm`.
+/// The models of a run in which one node is Byzantine, and all refuse vectors longer than
+/// `max_norm`.
 fn ended(
     run: &Run,
     byzantine: Option<Byzantine>,

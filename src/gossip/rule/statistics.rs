@@ -14,8 +14,8 @@
 //! means of nodes' own statistics, and stay within their range.
 //!
 //! They stay local during the rounds if nodes are in rounds of their own (there is no round to
-//! average them in), and if the rule is a defence against Byzantine nodes, which a plain average is not.
-//! The mean of all models at the end has the mean of the statistics in any case.
+//! average them in), and if the rule is a defence against Byzantine nodes, which a plain average is
+//! not. The mean of all models at the end has the mean of the statistics in any case.
 
 use std::collections::BTreeMap;
 

@@ -528,7 +528,7 @@ fn close(state: &mut State, connection: u64, side: usize) {
     }
 }
 
-/// Gives up a lost link that has not return.
+/// Gives up a lost link that has not returned.
 fn expire(state: &mut State, host: u64, peer: NodeId, lost: Duration) {
     let Some(host) = state.hosts.get_mut(&host) else { return };
     let Some(end) = host.ends.get_mut(&peer) else { return };

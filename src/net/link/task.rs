@@ -305,7 +305,7 @@ impl Link {
         }
     }
 
-    /// Reports that a lost link has not return.
+    /// Reports that a lost link has not returned.
     fn give_up(&mut self) {
         let Some((since, reason)) = self.lost.take() else { return };
         let mut missing = self.status.missing().into_iter();

@@ -1,10 +1,10 @@
 //! BRIDGE-T: per coordinate the mean of the neighbours without the greatest and the smallest.
 //!
 //! Fang, Yang, Bajwa: BRIDGE: Byzantine-Resilient Decentralized Gradient Descent (2022), with the
-//! coordinate-wise trimmed mean. A node leaves out, at each coordinate, the b greatest and
-//! the b smallest values of its neighbours; its own value always counts. If at most b neighbours
-//! lie, what remains lies between values of honest nodes. The weights of the topology are not used:
-//! W of the run is not doubly stochastic, and the mean of all models is not preserved.
+//! coordinate-wise trimmed mean. A node leaves out, at each coordinate, the b greatest and the b
+//! smallest values of its neighbours; its own value always counts. If at most b neighbours are
+//! Byzantine, what remains is between values of honest nodes. The weights of the topology are not
+//! used: W of the run is not doubly stochastic, and the mean of all models is not preserved.
 //!
 //! State: none between rounds; one vector for each neighbour within a round.
 
@@ -20,12 +20,12 @@ pub(crate) const ENTRY: Entry = Entry {
              kept: the neighbours j in N_i without the b greatest and the b smallest x_j[k]",
     state: "none; d numbers for each neighbour within a round",
     sends: "the whole model, 4 d bytes",
-    conditions: "each node has 2 b + 1 neighbours or more, of which at most b are faulty; uses no weights \
-                 of the topology; on heterogeneous data the trimmed values bias the result",
+    conditions: "each node has 2 b + 1 neighbours or more, of which at most b are faulty; uses no \
+                 weights of the topology; on heterogeneous data the trimmed values bias the result",
     constants: &[(
         "liars",
-        "b, how many neighbours of a node may be faulty; default 1, or 0 if a node has fewer than 3 \
-         neighbours",
+        "b, how many neighbours of a node may be faulty; default 1, or 0 if a node has fewer than \
+         3 neighbours",
     )],
     counts_nodes: true,
     defends: true,
@@ -48,7 +48,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     if params.liars.is_none() && most == 0 && topology.nodes() > 1 {
         warnings.push(format!(
             "trimmed-mean leaves out nothing: node \"{name}\" has {degree} neighbours, and one \
-             liar needs 3; choose a topology with more links"
+             faulty one needs 3; choose a topology with more links"
         ));
     }
     let liars = *params.liars.insert(params.liars.unwrap_or(most.min(1) as i64));
@@ -58,8 +58,8 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             "rule.liars",
             liars,
             format!(
-                "node \"{name}\" has {degree} neighbours, and b faulty ones need 2 b + 1: expected at \
-                 most {most}"
+                "node \"{name}\" has {degree} neighbours, and b faulty ones need 2 b + 1: expected \
+                 at most {most}"
             ),
         ));
     }

@@ -2,13 +2,14 @@
 //!
 //! He, Karimireddy, Jaggi: Byzantine-Robust Decentralized Learning via ClippedGossip (2022),
 //! Algorithm 1. A neighbour whose model lies further than tau away counts as if it lay at the
-//! distance tau, in the same direction: whatever a Byzantine node sends, it moves its neighbour by at most
-//! w_ij tau. With honest nodes only, and a tau that no distance exceeds, it is D-PSGD (atc).
+//! distance tau, in the same direction: whatever a Byzantine node sends, it moves its neighbour by
+//! at most w_ij tau. With honest nodes only, and a tau that no distance exceeds, it is D-PSGD
+//! (atc).
 //!
 //! Without a given tau each node takes, in each round, the greatest distance that remains when the
 //! `liars` greatest are left out, but at least the smallest: so did the authors' experiments, for
-//! one Byzantine node. The paper's theory has a tau that depends on the honest nodes' variance, which no node
-//! knows. The authors use the momentum of the workers: here `optimizer.momentum`.
+//! one Byzantine node. The paper's theory has a tau that depends on the honest nodes' variance,
+//! which no node knows. The authors use the momentum of the workers: here `optimizer.momentum`.
 //!
 //! State: none between rounds; one vector for each neighbour within a round.
 
@@ -16,7 +17,8 @@ use crate::gossip::rule::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "clipped-gossip",
-    summary: "D-PSGD in which a neighbour moves a model by a clipped difference: robust to faulty nodes",
+    summary: "D-PSGD in which a neighbour moves a model by a clipped difference: robust to \
+              faulty nodes",
     paper: "He, Karimireddy, Jaggi 2022, Byzantine-Robust Decentralized Learning via \
             ClippedGossip, Algorithm 1",
     update: "z_i  = x_i - lr g_i(x_i)\n\

@@ -195,8 +195,8 @@ impl Assembler<'_> {
             let (present, nodes) = (assembly.part().len(), self.topology.nodes());
             let quorum = assembly.quorum();
             let text = format!(
-                "{present} of {nodes} nodes are present, at least {quorum} continue; node {} waits for \
-                 {}",
+                "{present} of {nodes} nodes are present, at least {quorum} continue; node {} waits \
+                 for {}",
                 self.name(self.id),
                 if missing.is_empty() {
                     "the others' agreement".into()

@@ -125,8 +125,8 @@ pub(crate) enum Step {
 }
 
 impl Assembly {
-    /// The state at a node that has adopted this membership; `started` says whether it has been part
-    /// of the run.
+    /// The state at a node that has adopted this membership; `started` says whether it has been
+    /// part of the run.
     pub(crate) fn new(
         topology: Arc<Topology>,
         me: NodeId,

@@ -172,8 +172,8 @@ impl Saver {
         is_new
     }
 
-    /// The nodes that have returned and can take part now: all members have had a checkpoint since the
-    /// first of them came.
+    /// The nodes that have returned and can take part now: all members have had a checkpoint since
+    /// the first of them came.
     pub(crate) fn due(&mut self) -> Option<Vec<NodeId>> {
         let (_, returned) = self.returned.take_if(|(common, _)| self.common > *common)?;
         Some(returned)

@@ -2,9 +2,8 @@
 //! and for messages about waiting.
 //!
 //! A node that computes a gradient, evaluates its model or waits for a lost link sends no frames
-//! meanwhile. So that other
-//! nodes do not take this for silence, a node at work sends five *beats* per heartbeat, and every
-//! node forwards them.
+//! meanwhile. So that other nodes do not take this for silence, a node at work sends five *beats*
+//! per heartbeat, and every node forwards them.
 
 use std::{
     sync::{

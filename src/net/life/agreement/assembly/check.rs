@@ -292,8 +292,8 @@ impl World {
         self.faults = 0;
         for _ in 0..40 {
             for node in 0..nodes {
-                // A node starts to choose members if a neighbour chooses, has another membership, or
-                // is at the other end of an unused link.
+                // A node starts to choose members if a neighbour chooses, has another membership,
+                // or is at the other end of an unused link.
                 let restarts = self.peers(node).into_iter().any(|peer| {
                     let disk = &self.disks[node];
                     let unused = disk.cut.contains(&(node.min(peer).into(), node.max(peer).into()));
