@@ -15,7 +15,7 @@ use crate::{
     links::Conditions,
     mixing::Topology,
     run::{Design, Driven, OwnRun, Summary, Whole, check_history},
-    sim::{self, Part, Paused, Running, Simulated},
+    sim::{self, Paused, RunPart, Running, Simulated},
     units::{NodeId, Round, Time},
 };
 
@@ -143,8 +143,8 @@ fn run_with(
             let rounds = next.map(|change| change.round);
             let mut observer = Renumbering { members: &members, observer };
             match sim::run_part(nodes, &around, now, rounds, &mut observer)? {
-                Part::Paused(states, time) => (paused, now) = (states, time),
-                Part::Over(mut simulated) => {
+                RunPart::Paused(states, time) => (paused, now) = (states, time),
+                RunPart::Over(mut simulated) => {
                     // The user, or `run.stop_early`, may have ended it before the last change.
                     simulated
                         .ended

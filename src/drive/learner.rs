@@ -10,7 +10,7 @@ use std::{
 use super::Elapsed;
 use crate::{
     config::ConfigError,
-    gossip::{Input, LinkTraffic, OwnModel, Part, Tally, Traffic, tree::Setup},
+    gossip::{Input, LinkTraffic, OwnModel, Tally, Traffic, UpdatePart, tree::Setup},
     learn::Ready,
     state::Visitor,
     units::Round,
@@ -139,13 +139,13 @@ pub fn compute(
     round: Round,
     x: impl Into<Arc<Vec<f32>>>,
     update: Vec<f32>,
-    parts: Vec<Part>,
+    parts: Vec<UpdatePart>,
     hand: &mut dyn FnMut(Input),
 ) {
     let (x, length) = (x.into(), update.len());
     let mut parts = (0..).zip(parts).peekable();
     let mut ready = |range: Range<usize>, update: &mut [f32]| {
-        while let Some((part, Part { start, mut values })) =
+        while let Some((part, UpdatePart { start, mut values })) =
             parts.next_if(|(_, part)| part.start >= range.start)
         {
             let end = start + values.len();

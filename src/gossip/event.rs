@@ -122,7 +122,7 @@ pub enum Effect {
         /// A buffer of the same length; contents arbitrary.
         update: Vec<f32>,
         /// The parts wanted before the whole update, from the end of the vector on.
-        parts: Vec<Part>,
+        parts: Vec<UpdatePart>,
         /// Whether frames may be handled meanwhile; if not, computing in place loses nothing.
         overlaps: bool,
     },
@@ -180,7 +180,7 @@ pub struct OwnModel {
 
 /// A part of the update, from `start` on.
 #[derive(Debug, PartialEq)]
-pub struct Part {
+pub struct UpdatePart {
     /// Its start in the update.
     pub start: usize,
     /// A buffer of its length; contents arbitrary.

@@ -35,7 +35,7 @@ pub mod tree;
 pub(crate) mod tree;
 
 pub use byzantine::Byzantine;
-pub use event::{Cause, Effect, Failure, Input, OwnModel, Part, RoundDone};
+pub use event::{Cause, Effect, Failure, Input, OwnModel, RoundDone, UpdatePart};
 pub use node::{NewRule, Node, NodeConfig};
 pub use snapshot::{Rejoin, Snapshot};
 pub use stopping::{Patience, Tally, rounds_to_end};

@@ -41,7 +41,7 @@ use litemap::LiteMap;
 use self::{calls::Calls, growth::Growth};
 use super::{
     byzantine::Byzantine,
-    event::{Effect, Failure, Input, Part, RoundDone},
+    event::{Effect, Failure, Input, RoundDone, UpdatePart},
     flights::Flights,
     party::{Local, Party},
     pieces::Incoming,
@@ -568,9 +568,9 @@ impl Node {
         let Local { x, update } = std::mem::take(&mut self.local);
         let mut lend = |(part, &start)| {
             let values = rule.parts().expect(PARTS).lend(part);
-            Part { start, values }
+            UpdatePart { start, values }
         };
-        let parts: Vec<Part> = (0..).zip(self.plan.parts()).map(&mut lend).collect();
+        let parts: Vec<UpdatePart> = (0..).zip(self.plan.parts()).map(&mut lend).collect();
         let overlaps =
             self.flights.is_busy() || !parts.is_empty() || self.trees.end_of_calls.is_some();
         out.push(Effect::Compute { round, x, update, parts, overlaps });

@@ -38,11 +38,11 @@ pub trait Kind: Send + Sync + fmt::Debug {
     }
 
     /// The tensors of the flat vector.
-    fn tensors(&self, shape: &Shape) -> Vec<Tensor>;
+    fn tensors(&self, shape: &ModelShape) -> Vec<Tensor>;
 
     /// Writes seeded initial parameters, the same on every node, over `x`, which is zero and as
     /// long as the tensors together.
-    fn initial(&self, shape: &Shape, stream: Stream, x: &mut [f32]);
+    fn initial(&self, shape: &ModelShape, stream: Stream, x: &mut [f32]);
 
     /// Whether a model of numbers is trained on scaled ones. A linear one need not be: its
     /// gradients only grow with its targets.
@@ -52,14 +52,14 @@ pub trait Kind: Send + Sync + fmt::Debug {
 
     /// The square of the factor by which the scaled numbers of a network are multiplied. The factor
     /// is in the deviation of their scale; their gradients are multiplied by its square.
-    fn damping(&self, _shape: &Shape) -> f64 {
+    fn damping(&self, _shape: &ModelShape) -> f64 {
         1.0
     }
 
     /// The learner that computes it. With a scale of the targets, which only kinds get that
     /// [scale them](Kind::scales_targets), its outputs are multiplied by the deviation and the mean
     /// is added: losses and predictions have the units of the data.
-    fn learner(&self, shape: &Shape, targets: Option<&Scale>) -> Box<dyn Learner>;
+    fn learner(&self, shape: &ModelShape, targets: Option<&Scale>) -> Box<dyn Learner>;
 }
 
 /// Where the initial parameters of a model come from.
@@ -103,7 +103,7 @@ impl From<Init> for String {
 
 /// The sizes of a model, and what it predicts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct ModelShape {
     /// Whether it predicts classes or numbers.
     pub task: Task,
     /// The number of features of a row.

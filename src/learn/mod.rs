@@ -50,13 +50,13 @@ use crate::state::Visitor;
 
 pub(crate) use counts::MOST_OUTPUTS;
 pub use error::ModelError;
-pub use kind::{Init, Shape};
+pub use kind::{Init, ModelShape};
 pub(crate) use model::count_elements;
 pub use model::{Model, ModelParams};
 pub(crate) use model_file::write_header;
 pub(crate) use model_file::{read_scale, read_target_scale, write_tensors};
 pub use optimizer_config::{Adam, BatchSize, OptimizerConfig, OptimizerKind, OptimizerParams};
-pub use schedule::{Schedule, ScheduleKind};
+pub use schedule::{ScheduleKind, StepSchedule};
 
 internals!({
     batches::Batches,

@@ -6,7 +6,7 @@ use ndarray::{Array2, ArrayView2, Axis, Slice};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BLOCK_ROWS, Evaluation, Init, KINDS, Kind, Learner, ModelError, Objective, Shape, Tensor,
+    BLOCK_ROWS, Evaluation, Init, KINDS, Kind, Learner, ModelError, ModelShape, Objective, Tensor,
     read_tensors, supervised,
 };
 use crate::{
@@ -142,7 +142,7 @@ fn kind(name: &str) -> Result<&'static dyn Kind, ConfigError> {
 #[derive(Clone, Debug)]
 pub struct Model {
     kind: &'static dyn Kind,
-    shape: Shape,
+    shape: ModelShape,
     tensors: Vec<Tensor>,
     parameters: usize,
     /// The scale of the predicted numbers, if it is trained on scaled ones.
@@ -188,7 +188,7 @@ impl Model {
             return wrong(&hidden, problem);
         }
         check_init(kind, params.init.as_ref())?;
-        let shape = Shape {
+        let shape = ModelShape {
             task: params.task()?,
             inputs: size("model.inputs", params.inputs, inputs)?,
             outputs: size("model.outputs", params.outputs, outputs)?,
@@ -358,7 +358,7 @@ impl Model {
     }
 
     /// Its sizes, and what it predicts.
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &ModelShape {
         &self.shape
     }
 

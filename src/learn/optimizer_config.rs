@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::ModelError;
-use super::schedule::{Schedule, ScheduleKind, Shape};
+use super::schedule::{Decay, ScheduleKind, StepSchedule};
 use crate::config::ConfigError;
 
 /// `[optimizer]`: the local steps of a node.
@@ -172,7 +172,7 @@ impl<'de> Deserialize<'de> for BatchSize {
 #[non_exhaustive]
 pub struct OptimizerConfig {
     /// The step size of each round.
-    pub schedule: Schedule,
+    pub schedule: StepSchedule,
     /// mu, in [0, 1).
     pub momentum: f32,
     /// lambda, at least 0.
@@ -228,7 +228,11 @@ impl OptimizerParams {
             return bad("warmup", &self.warmup, &problem);
         }
         Ok(OptimizerConfig {
-            schedule: Schedule { step: self.step, warmup: self.warmup, shape: self.shape(rounds)? },
+            schedule: StepSchedule {
+                step: self.step,
+                warmup: self.warmup,
+                decay: self.decay(rounds)?,
+            },
             momentum: self.momentum as f32,
             weight_decay: self.weight_decay as f32,
             adam: self.adam()?,
@@ -268,7 +272,7 @@ impl OptimizerParams {
         }))
     }
 
-    fn shape(&self, rounds: u64) -> Result<Shape, ConfigError> {
+    fn decay(&self, rounds: u64) -> Result<Decay, ConfigError> {
         let foreign = |key: &str, schedule: &str| {
             Err(ConfigError::at(
                 format!("optimizer.{key}"),
@@ -287,14 +291,14 @@ impl OptimizerParams {
             return foreign("final_step", "cosine");
         }
         match self.schedule {
-            ScheduleKind::Constant => Ok(Shape::Constant),
+            ScheduleKind::Constant => Ok(Decay::Constant),
             ScheduleKind::Cosine => {
                 let last = self.final_step.unwrap_or(0.0);
                 if !(0.0..=self.step).contains(&last) {
                     let problem = format!("a number from 0 to the step, {}, is needed", self.step);
                     return Err(wrong("final_step", last, problem));
                 }
-                Ok(Shape::Cosine { last, rounds })
+                Ok(Decay::Cosine { last, rounds })
             }
             ScheduleKind::Step => {
                 let fractions = self.decay_at.clone().unwrap_or_else(|| vec![0.5, 0.75]);
@@ -312,7 +316,7 @@ impl OptimizerParams {
                     .iter()
                     .map(|fraction| (fraction * rounds as f64).round() as u64)
                     .collect();
-                Ok(Shape::Step { at, factor })
+                Ok(Decay::Step { at, factor })
             }
         }
     }

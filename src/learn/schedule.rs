@@ -30,18 +30,18 @@ pub enum ScheduleKind {
 /// warm-up).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Schedule {
-    /// The step size after the warm-up, before `shape` changes it.
+pub struct StepSchedule {
+    /// The step size after the warm-up, before `decay` changes it.
     pub step: f64,
     /// w, the number of rounds of warm-up.
     pub warmup: u64,
     /// How the step size changes after the warm-up.
-    pub shape: Shape,
+    pub decay: Decay,
 }
 
 /// The change of a step size after warm-up.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Shape {
+pub enum Decay {
     /// The step size stays as it is.
     Constant,
     /// Half a cosine down to `last`.
@@ -60,18 +60,18 @@ pub enum Shape {
     },
 }
 
-impl Schedule {
+impl StepSchedule {
     /// The same step size in every round.
-    pub fn constant(step: f64) -> Schedule {
-        Schedule { step, warmup: 0, shape: Shape::Constant }
+    pub fn constant(step: f64) -> StepSchedule {
+        StepSchedule { step, warmup: 0, decay: Decay::Constant }
     }
 
     /// The step size of a round.
     pub fn at(&self, round: Round) -> f64 {
         let t = round.0;
-        let full = match &self.shape {
-            Shape::Constant => self.step,
-            Shape::Cosine { last, rounds } => {
+        let full = match &self.decay {
+            Decay::Constant => self.step,
+            Decay::Cosine { last, rounds } => {
                 let (passed, length) =
                     (t.saturating_sub(self.warmup), rounds.saturating_sub(self.warmup));
                 if passed >= length {
@@ -81,7 +81,7 @@ impl Schedule {
                     last + (self.step - last) * 0.5 * (1.0 + libm::cos(angle))
                 }
             }
-            Shape::Step { at, factor } => {
+            Decay::Step { at, factor } => {
                 at.iter().take_while(|&&round| round <= t).fold(self.step, |step, _| step * factor)
             }
         };
@@ -93,7 +93,7 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    fn sizes(schedule: &Schedule, rounds: u64) -> Vec<f64> {
+    fn sizes(schedule: &StepSchedule, rounds: u64) -> Vec<f64> {
         (0..rounds).map(|t| schedule.at(Round(t))).collect()
     }
 
@@ -107,29 +107,30 @@ mod tests {
 
     #[test]
     fn schedules_by_hand() {
-        close(&sizes(&Schedule::constant(0.3), 3), &[0.3; 3]);
-        let step = Shape::Step { at: vec![2, 4], factor: 0.1 };
+        close(&sizes(&StepSchedule::constant(0.3), 3), &[0.3; 3]);
+        let step = Decay::Step { at: vec![2, 4], factor: 0.1 };
         close(
-            &sizes(&Schedule { step: 1.0, warmup: 0, shape: step }, 6),
+            &sizes(&StepSchedule { step: 1.0, warmup: 0, decay: step }, 6),
             &[1.0, 1.0, 0.1, 0.1, 0.01, 0.01],
         );
-        let cosine = Shape::Cosine { last: 0.0, rounds: 4 };
+        let cosine = Decay::Cosine { last: 0.0, rounds: 4 };
         let half = std::f64::consts::FRAC_1_SQRT_2 / 2.0;
         close(
-            &sizes(&Schedule { step: 1.0, warmup: 0, shape: cosine }, 6),
+            &sizes(&StepSchedule { step: 1.0, warmup: 0, decay: cosine }, 6),
             &[1.0, 0.5 + half, 0.5, 0.5 - half, 0.0, 0.0],
         );
     }
 
     #[test]
     fn warm_up_rises_to_the_full_step() {
-        let warm = Schedule { step: 1.0, warmup: 3, shape: Shape::Constant };
+        let warm = StepSchedule { step: 1.0, warmup: 3, decay: Decay::Constant };
         close(&sizes(&warm, 5), &[0.25, 0.5, 0.75, 1.0, 1.0]);
         let cosine =
-            Schedule { step: 2.0, warmup: 1, shape: Shape::Cosine { last: 1.0, rounds: 3 } };
+            StepSchedule { step: 2.0, warmup: 1, decay: Decay::Cosine { last: 1.0, rounds: 3 } };
         close(&sizes(&cosine, 4), &[1.0, 2.0, 1.5, 1.0]);
         // Warm-up as long as the run, or longer.
-        let long = Schedule { step: 2.0, warmup: 9, shape: Shape::Cosine { last: 0.0, rounds: 3 } };
+        let long =
+            StepSchedule { step: 2.0, warmup: 9, decay: Decay::Cosine { last: 0.0, rounds: 3 } };
         assert!(sizes(&long, 20).iter().all(|step| step.is_finite()));
     }
 }

@@ -45,7 +45,7 @@ mod tree;
 mod weights;
 
 pub use error::TopologyError;
-pub use family::{Family, Shape};
+pub use family::{Family, FamilyMember};
 pub use file::{FileFormat, MAX_FILE_BYTES};
 pub use graph::Graph;
 pub use lanczos::MAX_STEPS as MAX_LANCZOS_STEPS;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{MixingMatrix, Shape, lanczos};
+use super::{FamilyMember, MixingMatrix, lanczos};
 
 /// Up to this many nodes a spectrum without a closed form is computed in full.
 pub const DENSE_LIMIT: usize = 1_000;
@@ -58,7 +58,7 @@ impl fmt::Display for Method {
 impl Spectrum {
     /// Computes it by the best method: the closed form if the family has one and all links weigh
     /// the same, else dense up to [`DENSE_LIMIT`] nodes, else Lanczos.
-    pub(crate) fn of(matrix: &MixingMatrix, shape: Option<&Shape>) -> Spectrum {
+    pub(crate) fn of(matrix: &MixingMatrix, shape: Option<&FamilyMember>) -> Spectrum {
         if let Some(spectrum) = shape.and_then(|shape| Spectrum::closed_form(matrix, shape)) {
             spectrum
         } else if matrix.nodes() <= DENSE_LIMIT {
@@ -70,7 +70,7 @@ impl Spectrum {
 
     /// `1 - a l` for every Laplacian eigenvalue l; `None` if links differ in weight or the family
     /// has no closed form.
-    pub fn closed_form(matrix: &MixingMatrix, shape: &Shape) -> Option<Spectrum> {
+    pub fn closed_form(matrix: &MixingMatrix, shape: &FamilyMember) -> Option<Spectrum> {
         if matrix.nodes() == 1 {
             return Some(Spectrum::single(Method::ClosedForm));
         }

@@ -10,7 +10,7 @@ use std::{
 use crate::{config::ConfigError, printable::is_invisible, units::NodeId};
 
 use super::{
-    FileFormat, Graph, MAX_NODES, MatrixError, MixingMatrix, Shape, SpanningTree, Spectrum,
+    FamilyMember, FileFormat, Graph, MAX_NODES, MatrixError, MixingMatrix, SpanningTree, Spectrum,
     TopologyError, Weights,
     family::{self, Families},
     file::{self, Draft},
@@ -45,7 +45,7 @@ const MAX_NAME: usize = 128;
 #[derive(Clone, Debug)]
 pub struct Topology {
     name: String,
-    shape: Option<Shape>,
+    shape: Option<FamilyMember>,
     weights: Weights,
     allow_negative: bool,
     nodes: Vec<NodeInfo>,
@@ -148,7 +148,7 @@ impl Topology {
         let mut draft = if FileFormat::of(path).is_some() || path.is_file() {
             file::load(path, families)?
         } else {
-            let shape = Shape::parse_in(families, spec, seed)?;
+            let shape = FamilyMember::parse_in(families, spec, seed)?;
             Draft { shape: Some(shape), ..Draft::default() }
         };
         if let Some(weights) = weights {
@@ -170,7 +170,7 @@ impl Topology {
     }
 
     fn checked(mut draft: Draft) -> Result<Topology, TopologyError> {
-        let count = draft.shape.as_ref().map_or(draft.nodes.len(), Shape::nodes);
+        let count = draft.shape.as_ref().map_or(draft.nodes.len(), FamilyMember::nodes);
         if draft.nodes.is_empty() {
             draft.nodes = (0..count).map(|i| NodeInfo::named(i.to_string())).collect();
         }
@@ -200,7 +200,9 @@ impl Topology {
             .collect();
         let name = match draft.name {
             Some(name) => name,
-            None => draft.shape.as_ref().map_or_else(|| family::CUSTOM.to_string(), Shape::title),
+            None => {
+                draft.shape.as_ref().map_or_else(|| family::CUSTOM.to_string(), FamilyMember::title)
+            }
         };
         check_title(&name)?;
         let topology = Topology {
@@ -280,7 +282,7 @@ impl Topology {
     }
 
     /// The family and its arguments, if it has a family.
-    pub fn shape(&self) -> Option<&Shape> {
+    pub fn shape(&self) -> Option<&FamilyMember> {
         self.shape.as_ref()
     }
 
@@ -347,7 +349,10 @@ impl Topology {
     /// The longest of all shortest paths, in links. Exact; on a large random graph this is one
     /// breadth-first search per node.
     pub fn diameter(&self) -> usize {
-        self.shape.as_ref().and_then(Shape::diameter).unwrap_or_else(|| self.graph().diameter())
+        self.shape
+            .as_ref()
+            .and_then(FamilyMember::diameter)
+            .unwrap_or_else(|| self.graph().diameter())
     }
 
     /// The breadth-first tree from node 0, computed at the first call.
@@ -423,7 +428,7 @@ fn gather(draft: &Draft, graph: &Graph) -> Result<Vec<LinkInfo>, TopologyError> 
             return Err(wrong(None, None, problem));
         }
         let Some(index) = graph.link_index(ends.0, ends.1) else {
-            let family = draft.shape.as_ref().map_or_else(String::new, Shape::to_string);
+            let family = draft.shape.as_ref().map_or_else(String::new, FamilyMember::to_string);
             let problem =
                 format!("{family} has no such link: use family = \"custom\" to list links");
             return Err(wrong(None, None, &problem));

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::ConfigError;
 
-use super::{Graph, MixingMatrix, Shape, Spectrum};
+use super::{FamilyMember, Graph, MixingMatrix, Spectrum};
 
 /// The kinds of link weights. `w_ii = 1 - sum_j w_ij` in every case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -82,7 +82,7 @@ impl Weights {
     pub(crate) fn of_links(
         self,
         graph: &Graph,
-        shape: Option<&Shape>,
+        shape: Option<&FamilyMember>,
     ) -> Result<Option<Vec<f64>>, ConfigError> {
         let metropolis = |factor: f64| {
             let weight = |&(a, b)| factor / (1 + graph.degree(a).max(graph.degree(b))) as f64;
@@ -102,12 +102,12 @@ impl Weights {
 }
 
 /// `2 / (lambda_2(L) + lambda_n(L))`, rounded to 9 significant digits. 1 for a graph without links.
-fn best_constant(graph: &Graph, shape: Option<&Shape>) -> Result<f64, ConfigError> {
+fn best_constant(graph: &Graph, shape: Option<&FamilyMember>) -> Result<f64, ConfigError> {
     if graph.links().is_empty() {
         return Ok(1.0);
     }
     let refused = |problem: &str| ConfigError::new("weights", "best-constant", problem);
-    let (least, greatest) = match shape.and_then(Shape::laplacian_range) {
+    let (least, greatest) = match shape.and_then(FamilyMember::laplacian_range) {
         Some(range) => range,
         None => {
             // W = I - L / (2 d_max) is a mixing matrix for any graph; its eigenvalues are those of

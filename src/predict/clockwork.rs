@@ -19,7 +19,7 @@ use crate::{
 
 /// How long a run of some rounds takes.
 #[derive(Clone, Debug)]
-pub struct Schedule {
+pub struct Timetable {
     /// When each round was over on its last node.
     pub rounds: Vec<Time>,
     /// The traffic of each direction of a link that is used.
@@ -52,7 +52,7 @@ pub fn follow(
     parameters: usize,
     conditions: &Conditions,
     rounds: u64,
-) -> Schedule {
+) -> Timetable {
     let ids = || (0..nodes).map(NodeId::from);
     let node = |id| Node { program: Program::default(), flights: Flights::new(id, usize::MAX) };
     let mut clockwork = Clockwork {
@@ -77,7 +77,7 @@ pub fn follow(
         clockwork.handle(event);
     }
     let Clockwork { network, ends, computing, .. } = clockwork;
-    Schedule { rounds: ends, links: network.loads, computing }
+    Timetable { rounds: ends, links: network.loads, computing }
 }
 
 #[derive(Clone, Copy, Debug)]

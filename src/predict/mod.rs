@@ -7,7 +7,7 @@
 
 pub mod clockwork;
 
-use clockwork::{Load, Schedule, follow};
+use clockwork::{Load, Timetable, follow};
 
 use crate::{
     gossip::plan::{Plan, Step},
@@ -87,7 +87,7 @@ pub fn predict(
     let least = if drawn { 200 } else { 24 };
     let measured = least.max(plan.period().min(400));
     let warm = lag.unwrap_or(0) + 4;
-    let Schedule { rounds, links, computing } =
+    let Timetable { rounds, links, computing } =
         follow(plan, nodes, parameters, conditions, warm + measured);
     let total = rounds.len() as f64;
     let at = |round: u64| rounds[round as usize].seconds();

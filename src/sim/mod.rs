@@ -64,8 +64,8 @@ pub fn run_on(
 ) -> Result<Simulated, RunError> {
     let nodes = specs.into_iter().map(|spec| (Node::new(spec.config), spec.learner));
     match run_part(nodes.collect(), conditions, Time(0), None, observer)? {
-        Part::Over(simulated) => Ok(simulated),
-        Part::Paused(..) => unreachable!("no rounds are named"),
+        RunPart::Over(simulated) => Ok(simulated),
+        RunPart::Paused(..) => unreachable!("no rounds are named"),
     }
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Paused {
 }
 
 /// How a part of a run ends.
-pub(crate) enum Part {
+pub(crate) enum RunPart {
     /// All nodes have done the rounds of the part; the time is that of the last event.
     Paused(Vec<Paused>, Time),
     Over(Simulated),
@@ -99,7 +99,7 @@ pub(crate) fn run_part(
     begin: Time,
     rounds: Option<Round>,
     observer: &mut dyn Observer,
-) -> Result<Part, RunError> {
+) -> Result<RunPart, RunError> {
     Network::new(nodes, conditions, begin).run(rounds, observer)
 }
 
@@ -206,7 +206,11 @@ impl<'a> Network<'a> {
     }
 
     /// Runs all nodes until they have done so many rounds, or to their end.
-    fn run(mut self, rounds: Option<Round>, observer: &mut dyn Observer) -> Result<Part, RunError> {
+    fn run(
+        mut self,
+        rounds: Option<Round>,
+        observer: &mut dyn Observer,
+    ) -> Result<RunPart, RunError> {
         for node in (0..self.hosts.len()).map(NodeId::from) {
             if let Some(rounds) = rounds {
                 self.post(node, Input::Snapshot(rounds));
@@ -229,7 +233,7 @@ impl<'a> Network<'a> {
                 return self.pause(rounds);
             }
         }
-        self.end().map(Part::Over)
+        self.end().map(RunPart::Over)
     }
 
     /// Whether all nodes have done so many rounds. A run that stops early may end before.
@@ -239,7 +243,7 @@ impl<'a> Network<'a> {
     }
 
     /// Takes the states of all nodes after these rounds.
-    fn pause(self, rounds: Round) -> Result<Part, RunError> {
+    fn pause(self, rounds: Round) -> Result<RunPart, RunError> {
         let now = self.events.now();
         let paused = self.hosts.into_iter().map(|host| match host.snapshot {
             Some(snapshot) if snapshot.rounds == rounds => {
@@ -247,7 +251,7 @@ impl<'a> Network<'a> {
             }
             _ => Err(RunError::Stuck(format!("the run is over before round {rounds}"))),
         });
-        Ok(Part::Paused(paused.collect::<Result<_, _>>()?, now))
+        Ok(RunPart::Paused(paused.collect::<Result<_, _>>()?, now))
     }
 
     fn post(&mut self, node: NodeId, input: Input) {

@@ -8,7 +8,7 @@ use std::{
 use console::Term;
 use indicatif::{ProgressDrawTarget, TermLike};
 
-use super::stderr::{self, Kind};
+use super::stderr::{self, LineKind};
 
 /// The target of a bar on the terminal, drawn at most ten times a second.
 pub(crate) fn target() -> ProgressDrawTarget {
@@ -76,7 +76,7 @@ impl TermLike for Frame {
 
     fn flush(&self) -> io::Result<()> {
         let text = std::mem::take(&mut *self.text.lock().unwrap_or_else(PoisonError::into_inner));
-        stderr::write(&text, Kind::Log);
+        stderr::write(&text, LineKind::Log);
         Ok(())
     }
 }

@@ -61,7 +61,7 @@ const LONGEST_LINE: usize = 4_000;
 /// The body of [`note!`]. It does not wait for standard error.
 pub fn print_note(line: &str) {
     let line = shorten(line, LONGEST_LINE);
-    stderr::write(&format!("{}\n", Printable(&line)), stderr::Kind::Line);
+    stderr::write(&format!("{}\n", Printable(&line)), stderr::LineKind::Line);
 }
 
 /// Prints warnings as lines on standard error.

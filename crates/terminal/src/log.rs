@@ -9,7 +9,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use super::stderr::{self, Kind};
+use super::stderr::{self, LineKind};
 
 /// Hands log lines to standard error. On a terminal each first clears its line, where a progress
 /// bar may stand, which is drawn again below.
@@ -19,7 +19,7 @@ impl Write for LogLine {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let clear = if io::stderr().is_terminal() { "\r\x1b[2K" } else { "" };
         let text = String::from_utf8_lossy(line);
-        stderr::write(&format!("{clear}{}", Printable(&text)), Kind::Log);
+        stderr::write(&format!("{clear}{}", Printable(&text)), LineKind::Log);
         Ok(line.len())
     }
 

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What is lost first if standard error accepts too little.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum LineKind {
     /// A line of the log, or the state of a progress bar.
     Log,
     /// A line that the command prints.
@@ -34,7 +34,7 @@ pub(crate) enum Kind {
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
 /// Hands text to the thread that writes it to standard error.
-pub(crate) fn write(text: &str, kind: Kind) {
+pub(crate) fn write(text: &str, kind: LineKind) {
     QUEUE.get_or_init(|| Queue::new(raw())).push(text, kind);
 }
 
@@ -100,14 +100,14 @@ impl Queue {
         Queue { shared, direct }
     }
 
-    fn push(&self, text: &str, kind: Kind) {
+    fn push(&self, text: &str, kind: LineKind) {
         if let Some(direct) = &self.direct {
             let mut to = direct.lock().unwrap_or_else(PoisonError::into_inner);
             let _ = to.write_all(text.as_bytes());
             return;
         }
         let mut state = self.shared.lock();
-        let most = if kind == Kind::Log { MOST_LOG } else { MOST_LINES };
+        let most = if kind == LineKind::Log { MOST_LOG } else { MOST_LINES };
         if state.waiting.len() + text.len() > most {
             state.lost += 1;
             return;
@@ -192,9 +192,9 @@ mod tests {
         let line = format!("{}\n", "x".repeat(1 << 20));
         // Would wait for ever if a push did.
         for _ in 0..40 {
-            queue.push(&line, Kind::Log);
+            queue.push(&line, LineKind::Log);
         }
-        queue.push("error: why it failed\n", Kind::Line);
+        queue.push("error: why it failed\n", LineKind::Line);
         queue.flush(Duration::from_millis(1));
         assert!(written.try_recv().is_err());
         let mut text = Vec::new();
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(lost + whole, 40);
         assert!((1..40).contains(&lost), "{lost}");
         queue.flush(PATIENCE);
-        queue.push("last\n", Kind::Log);
+        queue.push("last\n", LineKind::Log);
         open.send(()).unwrap();
         assert_eq!(written.recv().unwrap(), b"last\n");
     }

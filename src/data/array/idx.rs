@@ -1,7 +1,7 @@
 //! The format of the MNIST files (LeCun): two zero bytes, the number type, the number of
 //! dimensions, their extents, the numbers; big-endian.
 
-use super::numbers::{Kind, Numbers, file_length};
+use super::numbers::{NumberType, Numbers, file_length};
 use crate::data::{
     DataError,
     format::{ArrayFormat, Content, Format},
@@ -28,19 +28,19 @@ pub(crate) fn length(bytes: &[u8]) -> Result<Option<usize>, DataError> {
 }
 
 /// The type of the numbers, their extents, and the bytes after the header.
-fn header(bytes: &[u8]) -> Result<(Kind, Vec<usize>, &[u8]), DataError> {
+fn header(bytes: &[u8]) -> Result<(NumberType, Vec<usize>, &[u8]), DataError> {
     let Some((&[0, 0, kind, dimensions], rest)) = bytes.split_first_chunk::<4>() else {
         let problem = "not an IDX file: it starts with two zero bytes, a number type and a number \
                        of dimensions";
         return Err(DataError::format("byte 0", problem));
     };
     let kind = match kind {
-        0x08 => Kind::U8,
-        0x09 => Kind::I8,
-        0x0B => Kind::I16,
-        0x0C => Kind::I32,
-        0x0D => Kind::F32,
-        0x0E => Kind::F64,
+        0x08 => NumberType::U8,
+        0x09 => NumberType::I8,
+        0x0B => NumberType::I16,
+        0x0C => NumberType::I32,
+        0x0D => NumberType::F32,
+        0x0E => NumberType::F64,
         _ => {
             let problem =
                 "accepted: 0x08 (u8), 0x09 (i8), 0x0b (i16), 0x0c (i32), 0x0d (f32), 0x0e (f64)";

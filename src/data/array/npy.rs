@@ -1,7 +1,7 @@
 //! NumPy's array format, versions 1 to 3 (NEP 1): a header that is a Python dictionary, then the
 //! numbers.
 
-use super::numbers::{Kind, Numbers, file_length};
+use super::numbers::{NumberType, Numbers, file_length};
 use crate::data::{
     DataError,
     file::inflate::HEADER_ENDS,
@@ -68,7 +68,7 @@ fn header(bytes: &[u8]) -> Result<(Header, &[u8]), DataError> {
 }
 
 struct Header {
-    kind: Kind,
+    kind: NumberType,
     big_endian: bool,
     column_major: bool,
     shape: Vec<usize>,
@@ -150,23 +150,23 @@ fn extents(inside: &str) -> Option<Vec<usize>> {
     inside.split(',').map(|extent| extent.trim().trim_end_matches('L').parse().ok()).collect()
 }
 
-fn number_type(descr: &str) -> Result<(Kind, bool), DataError> {
+fn number_type(descr: &str) -> Result<(NumberType, bool), DataError> {
     let (order, kind) = match descr.chars().next() {
         Some(order @ ('<' | '>' | '=' | '|')) => (order, &descr[1..]),
         _ => ('<', descr),
     };
     let kind = match kind {
-        "u1" => Kind::U8,
-        "u2" => Kind::U16,
-        "u4" => Kind::U32,
-        "u8" => Kind::U64,
-        "i1" => Kind::I8,
-        "i2" => Kind::I16,
-        "i4" => Kind::I32,
-        "i8" => Kind::I64,
-        "f2" => Kind::F16,
-        "f4" => Kind::F32,
-        "f8" => Kind::F64,
+        "u1" => NumberType::U8,
+        "u2" => NumberType::U16,
+        "u4" => NumberType::U32,
+        "u8" => NumberType::U64,
+        "i1" => NumberType::I8,
+        "i2" => NumberType::I16,
+        "i4" => NumberType::I32,
+        "i8" => NumberType::I64,
+        "f2" => NumberType::F16,
+        "f4" => NumberType::F32,
+        "f8" => NumberType::F64,
         _ => {
             let problem = "integers (i1 i2 i4 i8, u1 u2 u4 u8) and floats (f2 f4 f8) are accepted";
             return Err(wrong("header, 'descr'", &excerpt(descr), problem));

@@ -17,7 +17,7 @@ use crate::{
 
 /// The type of a stored number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum NumberType {
     U8,
     U16,
     U32,
@@ -31,18 +31,18 @@ pub(crate) enum Kind {
     F64,
 }
 
-impl Kind {
+impl NumberType {
     pub(crate) fn bytes(self) -> usize {
         match self {
-            Kind::U8 | Kind::I8 => 1,
-            Kind::U16 | Kind::I16 | Kind::F16 => 2,
-            Kind::U32 | Kind::I32 | Kind::F32 => 4,
-            Kind::U64 | Kind::I64 | Kind::F64 => 8,
+            NumberType::U8 | NumberType::I8 => 1,
+            NumberType::U16 | NumberType::I16 | NumberType::F16 => 2,
+            NumberType::U32 | NumberType::I32 | NumberType::F32 => 4,
+            NumberType::U64 | NumberType::I64 | NumberType::F64 => 8,
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for NumberType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         format!("{self:?}").to_lowercase().fmt(f)
     }
@@ -50,7 +50,7 @@ impl fmt::Display for Kind {
 
 /// The length of a file of numbers in this shape, which begin at `offset`; `None` if it cannot be
 /// counted.
-pub(crate) fn file_length(kind: Kind, shape: &[usize], offset: usize) -> Option<usize> {
+pub(crate) fn file_length(kind: NumberType, shape: &[usize], offset: usize) -> Option<usize> {
     let numbers =
         shape.iter().try_fold(kind.bytes(), |product, &extent| product.checked_mul(extent));
     numbers?.checked_add(offset)
@@ -59,7 +59,7 @@ pub(crate) fn file_length(kind: Kind, shape: &[usize], offset: usize) -> Option<
 /// An array with all its bytes.
 #[derive(Debug)]
 pub(crate) struct Numbers<'a> {
-    kind: Kind,
+    kind: NumberType,
     big_endian: bool,
     /// Whether the first index varies fastest; only for arrays with two dimensions.
     column_major: bool,
@@ -73,7 +73,7 @@ pub(crate) struct Numbers<'a> {
 impl<'a> Numbers<'a> {
     /// An array of this shape in `data`, which starts at `offset` of its file.
     pub(crate) fn new(
-        kind: Kind,
+        kind: NumberType,
         big_endian: bool,
         column_major: bool,
         shape: &[usize],
@@ -223,19 +223,19 @@ impl<'a> Numbers<'a> {
 }
 
 /// Decodes the number in these little-endian bytes, whose length is that of its type.
-fn decode(kind: Kind, word: &[u8]) -> f64 {
+fn decode(kind: NumberType, word: &[u8]) -> f64 {
     let mut wide = [0u8; 8];
     wide[..word.len()].copy_from_slice(word);
     let bits = u64::from_le_bytes(wide);
     match kind {
-        Kind::U8 | Kind::U16 | Kind::U32 | Kind::U64 => bits as f64,
-        Kind::I8 => f64::from(bits as u8 as i8),
-        Kind::I16 => f64::from(bits as u16 as i16),
-        Kind::I32 => f64::from(bits as u32 as i32),
-        Kind::I64 => bits as i64 as f64,
-        Kind::F16 => f64::from(f16::from_bits(bits as u16)),
-        Kind::F32 => f64::from(f32::from_bits(bits as u32)),
-        Kind::F64 => f64::from_bits(bits),
+        NumberType::U8 | NumberType::U16 | NumberType::U32 | NumberType::U64 => bits as f64,
+        NumberType::I8 => f64::from(bits as u8 as i8),
+        NumberType::I16 => f64::from(bits as u16 as i16),
+        NumberType::I32 => f64::from(bits as u32 as i32),
+        NumberType::I64 => bits as i64 as f64,
+        NumberType::F16 => f64::from(f16::from_bits(bits as u16)),
+        NumberType::F32 => f64::from(f32::from_bits(bits as u32)),
+        NumberType::F64 => f64::from_bits(bits),
     }
 }
 
@@ -245,30 +245,30 @@ mod tests {
 
     #[test]
     fn numbers_of_every_kind() {
-        let check = |kind: Kind, bytes: &[u8], value: f64| {
+        let check = |kind: NumberType, bytes: &[u8], value: f64| {
             let reversed: Vec<u8> = bytes.iter().rev().copied().collect();
             for (big_endian, bytes) in [(false, bytes), (true, &reversed)] {
                 let array = Numbers::new(kind, big_endian, false, &[1], bytes, 0).unwrap();
                 assert_eq!(array.value(0, 0), value, "{kind}");
             }
         };
-        check(Kind::U8, &[200], 200.0);
-        check(Kind::I8, &(-3i8).to_le_bytes(), -3.0);
-        check(Kind::U16, &60_000u16.to_le_bytes(), 60_000.0);
-        check(Kind::I16, &(-300i16).to_le_bytes(), -300.0);
-        check(Kind::U32, &u32::MAX.to_le_bytes(), f64::from(u32::MAX));
-        check(Kind::I32, &i32::MIN.to_le_bytes(), f64::from(i32::MIN));
-        check(Kind::U64, &u64::MAX.to_le_bytes(), u64::MAX as f64);
-        check(Kind::I64, &(-1i64).to_le_bytes(), -1.0);
-        check(Kind::F16, &f16::from_f32(-1.5).to_le_bytes(), -1.5);
-        check(Kind::F32, &0.1f32.to_le_bytes(), f64::from(0.1f32));
-        check(Kind::F64, &0.1f64.to_le_bytes(), 0.1);
+        check(NumberType::U8, &[200], 200.0);
+        check(NumberType::I8, &(-3i8).to_le_bytes(), -3.0);
+        check(NumberType::U16, &60_000u16.to_le_bytes(), 60_000.0);
+        check(NumberType::I16, &(-300i16).to_le_bytes(), -300.0);
+        check(NumberType::U32, &u32::MAX.to_le_bytes(), f64::from(u32::MAX));
+        check(NumberType::I32, &i32::MIN.to_le_bytes(), f64::from(i32::MIN));
+        check(NumberType::U64, &u64::MAX.to_le_bytes(), u64::MAX as f64);
+        check(NumberType::I64, &(-1i64).to_le_bytes(), -1.0);
+        check(NumberType::F16, &f16::from_f32(-1.5).to_le_bytes(), -1.5);
+        check(NumberType::F32, &0.1f32.to_le_bytes(), f64::from(0.1f32));
+        check(NumberType::F64, &0.1f64.to_le_bytes(), 0.1);
     }
 
     #[test]
     fn a_shape_is_checked_before_its_data_is_read() {
         let problem = |shape: &[usize], data: &[u8]| {
-            Numbers::new(Kind::F32, false, false, shape, data, 10).unwrap_err().to_string()
+            Numbers::new(NumberType::F32, false, false, shape, data, 10).unwrap_err().to_string()
         };
         assert!(
             problem(&[1 << 60, 64], &[0; 8])

@@ -439,7 +439,7 @@ fn parts_of_an_update_leave_before_the_whole() {
     let rule = "kind = 'c-sgd'\nlayers = true\ncollective = 'server'";
     let x = [1.0, 2.0, 3.0, 4.0];
     let node = node_at(&x, &[(1, 2), (1, 2)], 1, "complete:2", rule, |_| {});
-    let part = |start| Part { start, values: vec![0.0; 2] };
+    let part = |start| UpdatePart { start, values: vec![0.0; 2] };
     let (round, update, parts) = (Round(0), vec![0.0; 4], vec![part(2), part(0)]);
     let request = Effect::Compute { round, x: x.to_vec(), update, parts, overlaps: true };
     let update = vec![0.5, 1.0, 1.5, 2.0];

@@ -7,7 +7,7 @@ use ndarray::{ArrayView2, ArrayViewMut2};
 use super::affine::{Affine, buffer};
 use crate::{
     data::{Scale, Task},
-    learn::{Gradient, Kind, Learner, Shape, Sums, Targets, Tensor},
+    learn::{Gradient, Kind, Learner, ModelShape, Sums, Targets, Tensor},
     rng::Stream,
 };
 
@@ -39,7 +39,7 @@ impl<M: OneLayer> Kind for M {
     }
 
     /// `weight` and `bias`: there is only one layer, so the names have no number.
-    fn tensors(&self, shape: &Shape) -> Vec<Tensor> {
+    fn tensors(&self, shape: &ModelShape) -> Vec<Tensor> {
         let mut tensors = vec![Tensor::new("weight", &[shape.inputs, shape.outputs])];
         if shape.bias {
             tensors.push(Tensor::new("bias", &[shape.outputs]));
@@ -48,17 +48,17 @@ impl<M: OneLayer> Kind for M {
     }
 
     /// Normal weights of variance 2 / (inputs + outputs), zero bias.
-    fn initial(&self, shape: &Shape, stream: Stream, x: &mut [f32]) {
+    fn initial(&self, shape: &ModelShape, stream: Stream, x: &mut [f32]) {
         layer(shape).initial(2.0 / (shape.inputs + shape.outputs) as f64, stream, x);
     }
 
-    fn learner(&self, shape: &Shape, _targets: Option<&Scale>) -> Box<dyn Learner> {
+    fn learner(&self, shape: &ModelShape, _targets: Option<&Scale>) -> Box<dyn Learner> {
         let (layer, loss, predict) = (layer(shape), M::LOSS, M::PREDICT);
         Box::new(Linear { layer, outputs: Vec::new(), loss, predict })
     }
 }
 
-fn layer(shape: &Shape) -> Affine {
+fn layer(shape: &ModelShape) -> Affine {
     Affine { inputs: shape.inputs, outputs: shape.outputs, bias: shape.bias, offset: 0 }
 }
 

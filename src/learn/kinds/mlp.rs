@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     data::{Scale, Task},
-    learn::{Gradient, Init, Kind, Learner, Shape, Sums, Targets, Tensor},
+    learn::{Gradient, Init, Kind, Learner, ModelShape, Sums, Targets, Tensor},
     rng::Stream,
 };
 
@@ -53,7 +53,7 @@ impl Kind for Mlp {
         Init::Seeded
     }
 
-    fn tensors(&self, shape: &Shape) -> Vec<Tensor> {
+    fn tensors(&self, shape: &ModelShape) -> Vec<Tensor> {
         layers(shape)
             .iter()
             .enumerate()
@@ -61,7 +61,7 @@ impl Kind for Mlp {
             .collect()
     }
 
-    fn initial(&self, shape: &Shape, stream: Stream, x: &mut [f32]) {
+    fn initial(&self, shape: &ModelShape, stream: Stream, x: &mut [f32]) {
         let layers = layers(shape);
         for (i, layer) in layers.iter().enumerate() {
             let fan =
@@ -79,11 +79,11 @@ impl Kind for Mlp {
     /// parameterisation of Jacot, Gabriel and Hongler ("Neural Tangent Kernel", 2018, section 3),
     /// relative to a width of 16. Without it the curvature of squared errors grows with H, and a
     /// step that suits 16 units diverges with 256.
-    fn damping(&self, shape: &Shape) -> f64 {
+    fn damping(&self, shape: &ModelShape) -> f64 {
         shape.hidden.last().map_or(1.0, |width| (16.0 / *width as f64).min(1.0))
     }
 
-    fn learner(&self, shape: &Shape, targets: Option<&Scale>) -> Box<dyn Learner> {
+    fn learner(&self, shape: &ModelShape, targets: Option<&Scale>) -> Box<dyn Learner> {
         let layers = layers(shape);
         let outputs = vec![Vec::new(); layers.len()];
         let targets = targets.cloned().map(|scale| (scale, self.damping(shape) as f32));
@@ -92,7 +92,7 @@ impl Kind for Mlp {
     }
 }
 
-fn layers(shape: &Shape) -> Vec<Affine> {
+fn layers(shape: &ModelShape) -> Vec<Affine> {
     let widths: Vec<usize> = std::iter::once(shape.inputs)
         .chain(shape.hidden.iter().copied())
         .chain([shape.outputs])

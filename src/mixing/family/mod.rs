@@ -157,12 +157,12 @@ impl Refusal {
 
 /// A family with its arguments: a short description of a graph.
 #[derive(Clone)]
-pub struct Shape {
+pub struct FamilyMember {
     family: &'static dyn Family,
     arguments: Vec<u64>,
 }
 
-impl Shape {
+impl FamilyMember {
     /// The family's graph for these arguments, checked to exist and to be within [`MAX_NODES`] and
     /// [`MAX_LINKS`]. If the last argument of `random-regular`, its seed, is missing, the low 63
     /// bits of `seed` are used, so that a TOML file can hold it.
@@ -174,7 +174,7 @@ impl Shape {
         family: &'static dyn Family,
         arguments: &[u64],
         seed: u64,
-    ) -> Result<Shape, TopologyError> {
+    ) -> Result<FamilyMember, TopologyError> {
         let keys = family.keys();
         let mut arguments = arguments.to_vec();
         if arguments.len() > keys.len() || arguments.len() + family.optional() < keys.len() {
@@ -207,16 +207,16 @@ impl Shape {
             );
             return Err(refuse(Refusal::new(keys[0], problem)));
         }
-        Ok(Shape { family, arguments })
+        Ok(FamilyMember { family, arguments })
     }
 
     /// Parses `ring:8`, `torus:4x4`, `random-regular:16:4` or, with a seed of its own,
     /// `random-regular:16:4:7`.
     ///
     /// # Errors
-    /// If there is no such family, or as for [`Shape::new`].
-    pub fn parse(spec: &str, seed: u64) -> Result<Shape, TopologyError> {
-        Shape::parse_in(&REGISTRY, spec, seed)
+    /// If there is no such family, or as for [`FamilyMember::new`].
+    pub fn parse(spec: &str, seed: u64) -> Result<FamilyMember, TopologyError> {
+        FamilyMember::parse_in(&REGISTRY, spec, seed)
     }
 
     /// The same with families of a registry of its own.
@@ -224,7 +224,7 @@ impl Shape {
         families: Families,
         spec: &str,
         seed: u64,
-    ) -> Result<Shape, TopologyError> {
+    ) -> Result<FamilyMember, TopologyError> {
         let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
         let unknown = || TopologyError::UnknownFamily { line: None, name: name.into(), families };
         let family = families.find(name).copied().ok_or_else(unknown)?;
@@ -234,7 +234,7 @@ impl Shape {
                 let problem = format!("expected numbers, as in {}", example(family));
                 TopologyError::Family { key: "topology", value: Some(spec.into()), problem }
             })?;
-        Shape::new(family, &arguments, seed)
+        FamilyMember::new(family, &arguments, seed)
     }
 
     /// The graph.
@@ -270,7 +270,7 @@ impl Shape {
         self.family.laplacian(&self.arguments, &mut |value| values.push(value)).then_some(values)
     }
 
-    /// The least and the greatest of [`Shape::laplacian`]; `None` also for a single node.
+    /// The least and the greatest of [`FamilyMember::laplacian`]; `None` also for a single node.
     pub fn laplacian_range(&self) -> Option<(f64, f64)> {
         let values = self.laplacian()?;
         let least = values.iter().copied().min_by(f64::total_cmp)?;
@@ -300,21 +300,21 @@ impl Shape {
     }
 }
 
-/// The text for [`Shape::parse`].
-impl fmt::Display for Shape {
+/// The text for [`FamilyMember::parse`].
+impl fmt::Display for FamilyMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&spec(self.family, &self.arguments))
     }
 }
 
-impl fmt::Debug for Shape {
+impl fmt::Debug for FamilyMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Shape({self})")
+        write!(f, "FamilyMember({self})")
     }
 }
 
-impl PartialEq for Shape {
-    fn eq(&self, other: &Shape) -> bool {
+impl PartialEq for FamilyMember {
+    fn eq(&self, other: &FamilyMember) -> bool {
         self.family.name() == other.family.name() && self.arguments == other.arguments
     }
 }
@@ -356,7 +356,7 @@ mod tests {
     use super::*;
     use crate::{mixing::DENSE_LIMIT, units::NodeId};
 
-    fn shapes() -> Vec<Shape> {
+    fn shapes() -> Vec<FamilyMember> {
         let specs = [
             "ring:1 ring:2 ring:3 ring:4 ring:7 ring:16",
             "path:1 path:2 path:3 path:9",
@@ -371,7 +371,7 @@ mod tests {
         specs
             .iter()
             .flat_map(|line| line.split(' '))
-            .map(|spec| Shape::parse(spec, 3).unwrap())
+            .map(|spec| FamilyMember::parse(spec, 3).unwrap())
             .collect()
     }
 
@@ -423,10 +423,10 @@ mod tests {
     #[test]
     fn specs_round_trip_and_examples_are_small() {
         for shape in shapes() {
-            assert_eq!(Shape::parse(&shape.to_string(), 99).unwrap(), shape);
+            assert_eq!(FamilyMember::parse(&shape.to_string(), 99).unwrap(), shape);
         }
         for &family in &REGISTRY {
-            let shape = Shape::parse(&example(family), 0).unwrap();
+            let shape = FamilyMember::parse(&example(family), 0).unwrap();
             assert!(shape.nodes() <= DENSE_LIMIT);
         }
     }
@@ -434,7 +434,7 @@ mod tests {
     #[test]
     fn neighbours_by_hand() {
         let row = |spec: &str, node: u32| {
-            let graph = Shape::parse(spec, 0).unwrap().graph().unwrap();
+            let graph = FamilyMember::parse(spec, 0).unwrap().graph().unwrap();
             graph.neighbours(NodeId(node)).iter().map(|id| id.0).collect::<Vec<_>>()
         };
         assert_eq!(row("ring:8", 0), [1, 7]);
@@ -464,7 +464,7 @@ mod tests {
             ("moebius:8", "expected a file"),
             ("exponential:99999999999", "too many"),
         ] {
-            let error = Shape::parse(spec, 0).unwrap_err().to_string();
+            let error = FamilyMember::parse(spec, 0).unwrap_err().to_string();
             assert!(error.contains(reason), "{spec}: {error}");
         }
     }

@@ -15,7 +15,8 @@ mod toml;
 use std::{collections::BTreeMap, fmt, io::Read as _, path::Path};
 
 use super::{
-    MAX_LINKS, MAX_NODES, NodeInfo, Shape, Topology, TopologyError, Weights, family::Families,
+    FamilyMember, MAX_LINKS, MAX_NODES, NodeInfo, Topology, TopologyError, Weights,
+    family::Families,
 };
 use crate::{config::ConfigError, inputs};
 
@@ -81,7 +82,7 @@ impl fmt::Display for FileFormat {
 pub(super) struct Draft {
     pub origin: Option<String>,
     pub name: Option<String>,
-    pub shape: Option<Shape>,
+    pub shape: Option<FamilyMember>,
     /// The family that a file of links states.
     pub claim: Option<String>,
     pub weights: Option<Weights>,
@@ -224,7 +225,7 @@ impl Draft {
     /// With the shape that the file claims, if its links are exactly those of that shape.
     fn claimed(mut self, families: Families) -> Draft {
         if let Some(spec) = &self.claim {
-            let shape = Shape::parse_in(families, spec, 0).ok();
+            let shape = FamilyMember::parse_in(families, spec, 0).ok();
             self.shape = shape.filter(|shape| is_graph_of(shape, &self));
         }
         self
@@ -232,7 +233,7 @@ impl Draft {
 }
 
 /// Whether a draft's links are exactly those of a shape.
-fn is_graph_of(shape: &Shape, draft: &Draft) -> bool {
+fn is_graph_of(shape: &FamilyMember, draft: &Draft) -> bool {
     let links = draft.links.iter().map(|link| (link.a, link.b));
     let loops = draft.links.iter().any(|link| link.a == link.b);
     !loops

@@ -10,7 +10,7 @@ use super::{Draft, DraftLink, line_of};
 use crate::{
     config::{self, ConfigError},
     mixing::{
-        MAX_LINKS, MAX_NODES, NodeInfo, Shape, Topology, TopologyError, Weights,
+        FamilyMember, MAX_LINKS, MAX_NODES, NodeInfo, Topology, TopologyError, Weights,
         family::{self, Families},
     },
     units::NodeId,
@@ -164,7 +164,7 @@ fn shape(
     document: &Document,
     families: Families,
     lines: &Lines<'_>,
-) -> Result<Option<Shape>, TopologyError> {
+) -> Result<Option<FamilyMember>, TopologyError> {
     let given = [
         ("nodes", &document.nodes),
         ("rows", &document.rows),
@@ -220,12 +220,12 @@ fn shape(
         let place = lines.place(&error.place, span.unwrap_or_else(|| name.span()));
         error.with_place(place).into()
     };
-    Shape::new(family, &arguments, 0).map(Some).map_err(locate)
+    FamilyMember::new(family, &arguments, 0).map(Some).map_err(locate)
 }
 
 fn nodes(
     document: &Document,
-    shape: Option<&Shape>,
+    shape: Option<&FamilyMember>,
     lines: &Lines<'_>,
 ) -> Result<Vec<NodeInfo>, ConfigError> {
     let listed = document.node.iter().map(|node| NodeInfo {
@@ -262,7 +262,7 @@ fn nodes(
 
 fn links(
     document: &Document,
-    shape: Option<&Shape>,
+    shape: Option<&FamilyMember>,
     nodes: &[NodeInfo],
     weights: Weights,
     lines: &Lines<'_>,

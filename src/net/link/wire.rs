@@ -48,7 +48,7 @@ pub enum Message {
     /// Nodes and the rounds of their newest checkpoints.
     Saved(Vec<(u32, u64)>),
     /// From the node that schedules checkpoints.
-    Schedule(Schedule),
+    Schedule(CheckpointSchedule),
     /// Two programs run with the receiver's key: where the other one is, and which of them stays.
     /// Instead of a hello it refuses the receiver.
     Rival(String),
@@ -58,7 +58,7 @@ pub enum Message {
 
 /// When checkpoints are written. A newer schedule replaces an older one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Schedule {
+pub struct CheckpointSchedule {
     /// The schedule replaces those of lower numbers.
     pub number: u64,
     /// The rounds after which the next one is due; 0 for none.
@@ -373,7 +373,7 @@ mod tests {
                 NodeId(2),
                 Pace { number: 3, waiting: Some(80), ..Pace::default() },
             )]),
-            Message::Schedule(Schedule { number: 1, next: 20, common: 10 }),
+            Message::Schedule(CheckpointSchedule { number: 1, next: 20, common: 10 }),
             Message::Start(StartMessage::Begin(Beginning { rounds: 10, ..Beginning::default() })),
         ];
         for message in messages {

@@ -98,7 +98,7 @@ fn table(topology: &Topology) -> Table {
     let spectrum = topology.spectrum();
     let degrees = || topology.graph().degrees();
     let (least, most) = (degrees().min().unwrap_or(0), degrees().max().unwrap_or(0));
-    let closed = topology.shape().and_then(gradvine::mixing::Shape::diameter);
+    let closed = topology.shape().and_then(gradvine::mixing::FamilyMember::diameter);
     let diameter = closed.or_else(|| (topology.nodes() <= SEARCHED).then(|| topology.diameter()));
     let doubt = if spectrum.converged { "" } else { " (not converged)" };
     let mut rows = vec![

@@ -8,7 +8,7 @@ use std::{
 
 use litemap::LiteMap;
 
-use super::assembly::{Assembly, News, Step};
+use super::assembly::{Assembly, News, NextStep};
 use crate::{
     drive::{Membership, RunError, Waiting},
     mixing::Topology,
@@ -138,11 +138,11 @@ impl Assembler<'_> {
             }
             assembly.observe(&linked, &self.late);
             let step = assembly.step(now);
-            if !matches!(step, Step::Confirm | Step::End) {
+            if !matches!(step, NextStep::Confirm | NextStep::End) {
                 confirms = None;
             }
             let missing = match step {
-                Step::Adopt(membership) => {
+                NextStep::Adopt(membership) => {
                     if let Err(error) = (self.record)(&membership) {
                         // The others find out by themselves that no run can have these members.
                         self.send(&linked, assembly.news());
@@ -153,14 +153,14 @@ impl Assembler<'_> {
                     (self.adopted, self.results) = (membership, None);
                     Vec::new()
                 }
-                Step::Confirm => {
+                NextStep::Confirm => {
                     if now >= *confirms.get_or_insert(now) + LEAVING {
                         return Ok(Some(self.adopted.clone()));
                     }
                     Vec::new()
                 }
-                Step::Leave => return Ok(Some(self.adopted.clone())),
-                Step::End => {
+                NextStep::Leave => return Ok(Some(self.adopted.clone())),
+                NextStep::End => {
                     if now >= *confirms.get_or_insert(now) + LEAVING {
                         return match self.results {
                             Some(_) => Ok(None),
@@ -172,7 +172,7 @@ impl Assembler<'_> {
                     }
                     Vec::new()
                 }
-                Step::Wait(missing) => missing,
+                NextStep::Wait(missing) => missing,
             };
             let news = assembly.news();
             if sent.as_ref() != Some(&news) || now >= line {

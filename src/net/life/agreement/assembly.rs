@@ -112,7 +112,7 @@ pub(crate) struct Assembly {
 
 /// What a node does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum NextStep {
     Wait(Vec<NodeId>),
     /// Record this membership, then [`Assembly::adopt`] it.
     Adopt(Membership),
@@ -242,7 +242,7 @@ impl Assembly {
     }
 
     /// Decides what to do at this time.
-    pub(crate) fn step(&mut self, now: Instant) -> Step {
+    pub(crate) fn step(&mut self, now: Instant) -> NextStep {
         let part = self.part();
         if self.part.0 != part {
             self.part = (part.clone(), Some(now));
@@ -251,8 +251,8 @@ impl Assembly {
         if self.is_over(&part) {
             let ends = |node: &&NodeId| self.views.get(node).is_some_and(|view| view.over);
             return match part.iter().filter(ends).count() >= quorum {
-                true => Step::End,
-                false => Step::Wait(self.missing(&part)),
+                true => NextStep::End,
+                false => NextStep::Wait(self.missing(&part)),
             };
         }
         let of_mine = |proposal: &&Membership| {
@@ -270,7 +270,7 @@ impl Assembly {
         };
         if let Some(proposal) = self.proposal.as_ref().filter(of_mine) {
             if *proposal != self.adopted {
-                return Step::Adopt(proposal.clone());
+                return NextStep::Adopt(proposal.clone());
             }
             self.agree();
             let Membership { id, members, .. } = &self.adopted;
@@ -278,12 +278,12 @@ impl Assembly {
             let knows =
                 |peer: &NodeId| self.views.get(peer).is_some_and(agrees) || !members.contains(peer);
             return match self.own.linked.iter().all(knows) {
-                true => Step::Leave,
-                false => Step::Confirm,
+                true => NextStep::Leave,
+                false => NextStep::Confirm,
             };
         }
         if part.first() != Some(&self.me) {
-            return Step::Wait(self.missing(&part));
+            return NextStep::Wait(self.missing(&part));
         }
         match self.propose(&part, now) {
             Ok(proposal) => {
@@ -291,12 +291,12 @@ impl Assembly {
                 match proposal == self.adopted {
                     true => {
                         self.agree();
-                        Step::Confirm
+                        NextStep::Confirm
                     }
-                    false => Step::Adopt(proposal),
+                    false => NextStep::Adopt(proposal),
                 }
             }
-            Err(missing) => Step::Wait(missing),
+            Err(missing) => NextStep::Wait(missing),
         }
     }
 

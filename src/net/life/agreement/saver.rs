@@ -28,7 +28,7 @@ use crate::{
     mixing::Topology,
     net::{
         life::{clock, rounds::status::Status},
-        link::wire::{Beginning, Schedule},
+        link::wire::{Beginning, CheckpointSchedule},
     },
     run::{Checkpoint, Checkpoints, checkpoint::Every},
     threads,
@@ -70,7 +70,7 @@ pub(crate) struct Saver {
     /// At node 0: when the last schedule was made, and when all nodes had passed its round.
     scheduled: Instant,
     passed: Option<Instant>,
-    schedule: Schedule,
+    schedule: CheckpointSchedule,
     /// When this node last followed a schedule of others.
     followed: VecDeque<Instant>,
     /// The membership, and the changes until it.
@@ -143,7 +143,7 @@ impl Saver {
             scheduled: clock::now(),
             passed: None,
             followed: VecDeque::new(),
-            schedule: Schedule { number: 0, next: rounds, common: rounds },
+            schedule: CheckpointSchedule { number: 0, next: rounds, common: rounds },
             membership,
             history,
             from_mean,
@@ -254,7 +254,7 @@ impl Saver {
                 (self.scheduled, self.passed) = (clock::now(), None);
             }
             let number = self.schedule.number + 1;
-            self.status.set_schedule(Schedule { number, next, common });
+            self.status.set_schedule(CheckpointSchedule { number, next, common });
         }
     }
 
@@ -477,11 +477,13 @@ mod tests {
         for tick in 0..1000 {
             network.tick(1);
             let node = &network.nodes[2];
-            let Schedule { number, .. } = node.status.saves().schedule;
+            let CheckpointSchedule { number, .. } = node.status.saves().schedule;
             if tick > 500 {
                 let next = node.round + 1;
-                node.status
-                    .add_schedule(NodeId(2), Schedule { number: number + 1, next, common: 0 });
+                node.status.add_schedule(
+                    NodeId(2),
+                    CheckpointSchedule { number: number + 1, next, common: 0 },
+                );
             }
         }
         // At most three in 20 s.

@@ -12,7 +12,7 @@ use std::{
 use super::status::Status;
 use crate::{
     drive::{self, Learner, Lent},
-    gossip::{Input, Part},
+    gossip::{Input, UpdatePart},
     net::life::{clock, event::Event},
     threads,
     units::Round,
@@ -46,7 +46,7 @@ pub(crate) struct Job {
     pub round: Round,
     pub x: Vec<f32>,
     pub update: Vec<f32>,
-    pub parts: Vec<Part>,
+    pub parts: Vec<UpdatePart>,
 }
 
 impl Job {

@@ -19,7 +19,7 @@ use super::pace::Paces;
 use crate::{
     net::{
         life::clock,
-        link::wire::{Beginning, Message, Schedule},
+        link::wire::{Beginning, CheckpointSchedule, Message},
         transport::dial::Reached,
     },
     units::NodeId,
@@ -85,7 +85,7 @@ pub(crate) struct Saves {
     /// The rounds of each node's newest.
     pub newest: LiteMap<u32, u64>,
     /// When the next one is due.
-    pub schedule: Schedule,
+    pub schedule: CheckpointSchedule,
 }
 
 impl Saves {
@@ -274,7 +274,7 @@ impl Status {
 
     /// Takes a schedule of checkpoints that a neighbour passes on, unless a newer one is known.
     /// Node 0 makes them, and takes none.
-    pub(crate) fn add_schedule(&self, me: NodeId, schedule: Schedule) {
+    pub(crate) fn add_schedule(&self, me: NodeId, schedule: CheckpointSchedule) {
         let known = self.saves().schedule.number;
         // One false number must not hide all that follow.
         if me != NodeId(0) && schedule.number <= known.saturating_add(MOST_MISSED) {
@@ -283,7 +283,7 @@ impl Status {
     }
 
     /// Records a schedule of checkpoints, unless a newer one is known.
-    pub(crate) fn set_schedule(&self, schedule: Schedule) {
+    pub(crate) fn set_schedule(&self, schedule: CheckpointSchedule) {
         let mut saves = self.saves();
         if schedule.number > saves.schedule.number {
             saves.schedule = schedule;
@@ -484,7 +484,7 @@ mod tests {
         status.add_saved(NodeId(1), &[(1, u64::MAX), (2, 60)]);
         let newest: Vec<_> = status.saves().newest.iter().map(|(n, r)| (*n, *r)).collect();
         assert_eq!(newest, [(1, 40), (2, 60)]);
-        let schedule = |number| Schedule { number, next: 50, common: 0 };
+        let schedule = |number| CheckpointSchedule { number, next: 50, common: 0 };
         status.add_schedule(NodeId(0), schedule(1));
         assert_eq!(status.saves().schedule.number, 0);
         status.add_schedule(NodeId(1), schedule(u64::MAX));

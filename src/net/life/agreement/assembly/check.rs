@@ -228,17 +228,17 @@ impl World {
         // A part that has changed has settled only later.
         assembly.part.1 = Some(self.now);
         match step {
-            Step::Wait(_) => {}
+            NextStep::Wait(_) => {}
             // It waits no longer.
-            Step::Confirm if patience == Patience::Over => self.programs[node] = Program::Runs,
-            Step::Confirm => {}
-            Step::Adopt(membership) => {
+            NextStep::Confirm if patience == Patience::Over => self.programs[node] = Program::Runs,
+            NextStep::Confirm => {}
+            NextStep::Adopt(membership) => {
                 assembly.adopt(membership.clone());
                 self.disks[node] = membership.clone();
                 check_adopted(&self.topology, node, &self.disks, &mut self.adopted);
             }
-            Step::Leave => self.programs[node] = Program::Runs,
-            Step::End => unreachable!("no node has results here"),
+            NextStep::Leave => self.programs[node] = Program::Runs,
+            NextStep::End => unreachable!("no node has results here"),
         }
         Some(())
     }

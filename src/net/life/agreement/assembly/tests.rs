@@ -74,7 +74,7 @@ impl Network {
             }
             let (linked, late) = (self.ends(node, &self.links), self.ends(node, &self.late));
             self.nodes[node].observe(&linked, &late);
-            if let Step::Adopt(membership) = self.nodes[node].step(self.now) {
+            if let NextStep::Adopt(membership) = self.nodes[node].step(self.now) {
                 self.disks[node] = membership.clone();
                 check_adopted(&self.topology, node, &self.disks, &mut self.adopted);
                 self.nodes[node].adopt(membership);
@@ -99,9 +99,9 @@ impl Network {
     fn run_until(&mut self, nodes: &[usize]) -> Membership {
         for _ in 0..60 {
             self.turn(|_| true);
-            let steps: Vec<Step> =
+            let steps: Vec<NextStep> =
                 nodes.iter().map(|&node| self.nodes[node].step(self.now)).collect();
-            if steps.iter().all(|step| *step == Step::Leave) {
+            if steps.iter().all(|step| *step == NextStep::Leave) {
                 let adopted = self.disks[nodes[0]].clone();
                 assert!(nodes.iter().all(|&node| self.disks[node] == adopted));
                 return adopted;
@@ -164,7 +164,7 @@ fn a_link_that_is_cut_is_left_out_and_a_minority_waits() {
     let most = network.run_until(&[2, 3, 4]);
     assert_eq!(most.members, numbers(&[2, 3, 4]));
     assert_ne!(network.disks[0], most);
-    assert_eq!(network.nodes[0].step(network.now), Step::Wait(numbers(&[2, 3, 4])));
+    assert_eq!(network.nodes[0].step(network.now), NextStep::Wait(numbers(&[2, 3, 4])));
 }
 
 #[test]
