@@ -113,6 +113,7 @@ impl<T: Named + Send> Registry<T> {
         self.iter().len()
     }
 
+    /// Whether neither this crate nor another one has an entry.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -107,6 +107,7 @@ impl Entries {
         self.indices.len()
     }
 
+    /// Whether the sender has chosen no entry.
     pub fn is_empty(&self) -> bool {
         self.indices.is_empty()
     }
