@@ -6,7 +6,7 @@ use crate::config::ConfigError;
 /// A rule or compressor by name, with constants: `top-k:fraction=0.01`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pick {
-    /// Its `kind`.
+    /// Its name, the value of `kind`.
     pub kind: String,
     /// `key=value` in the order given.
     pub constants: Vec<String>,

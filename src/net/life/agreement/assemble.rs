@@ -88,7 +88,7 @@ impl Assembler<'_> {
             neighbours.iter().map(|peer| (*peer, started)).collect();
         let mut linked = BTreeSet::new();
         let mut differences: LiteMap<NodeId, Difference> = LiteMap::new();
-        let (mut line, mut sent) = (started + WARNING_INTERVAL, None::<News>);
+        let (mut next_warning, mut sent) = (started + WARNING_INTERVAL, None::<News>);
         let mut confirms = None::<Instant>;
         loop {
             if (self.stop)() {
@@ -175,14 +175,14 @@ impl Assembler<'_> {
                 NextStep::Wait(missing) => missing,
             };
             let news = assembly.news();
-            if sent.as_ref() != Some(&news) || now >= line {
+            if sent.as_ref() != Some(&news) || now >= next_warning {
                 self.send(&linked, news.clone());
                 sent = Some(news);
             }
-            if now < line {
+            if now < next_warning {
                 continue;
             }
-            line = now + WARNING_INTERVAL;
+            next_warning = now + WARNING_INTERVAL;
             let silence = after.map_or(RESULTS_LINGER, |after| after.max(RESULTS_LINGER));
             if self.results.is_some() && now >= sign + silence {
                 let seconds = (now - sign).as_secs_f64();

@@ -90,7 +90,7 @@ impl Starter<'_> {
         // Whether any neighbour has had the same files and program: then not only this node has
         // them.
         let mut agrees = false;
-        let mut line = started + WARNING_INTERVAL;
+        let mut next_warning = started + WARNING_INTERVAL;
         loop {
             match self.next()? {
                 Some(Event::Up(peer) | Event::Back { peer, .. }) => {
@@ -168,7 +168,7 @@ impl Starter<'_> {
             let own = (gathering.missing() > 0).then(|| {
                 format!("node {} waits for {}", self.name(self.id), self.troubles(&before))
             });
-            let messages = gathering.new_messages(own.as_deref(), now >= line);
+            let messages = gathering.new_messages(own.as_deref(), now >= next_warning);
             let messages = messages
                 .map_err(|problem| RunError::Setup(ConfigError::at("checkpoints", problem)))?;
             for (to, message) in messages {
@@ -210,8 +210,8 @@ impl Starter<'_> {
                     false => RunError::Deadline { nodes, text },
                 });
             }
-            if now >= line {
-                line = now + WARNING_INTERVAL;
+            if now >= next_warning {
+                next_warning = now + WARNING_INTERVAL;
                 let text = waits();
                 tracing::warn!("{text}");
                 let missing = self.links.status().missing();

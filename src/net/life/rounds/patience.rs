@@ -21,7 +21,7 @@ pub(crate) struct Patience {
     /// The first look since then at which a link was lost.
     broke: Option<Instant>,
     /// When to look next.
-    line: Instant,
+    next_look: Instant,
     /// The bytes that had moved at the last look.
     bytes: u64,
 }
@@ -55,12 +55,18 @@ pub(crate) enum Verdict {
 impl Patience {
     /// Begins now, when so many bytes have moved.
     pub(crate) fn new(now: Instant, bytes: u64) -> Patience {
-        Patience { progress: now, carried: now, broke: None, line: now + WARNING_INTERVAL, bytes }
+        Patience {
+            progress: now,
+            carried: now,
+            broke: None,
+            next_look: now + WARNING_INTERVAL,
+            bytes,
+        }
     }
 
     /// An event of the rounds came.
     pub(crate) fn moved(&mut self, now: Instant) {
-        (self.progress, self.line) = (now, now + WARNING_INTERVAL);
+        (self.progress, self.next_look) = (now, now + WARNING_INTERVAL);
         self.carries(now);
     }
 
@@ -75,13 +81,13 @@ impl Patience {
 
     /// Whether it is time for a look.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
-        now >= self.line
+        now >= self.next_look
     }
 
     /// Looks at what has happened since the last look.
     pub(crate) fn look(&mut self, seen: &Seen, limits: &Limits) -> Verdict {
         let now = seen.now;
-        self.line = now + WARNING_INTERVAL;
+        self.next_look = now + WARNING_INTERVAL;
         if seen.bytes != self.bytes {
             // A large frame on a slow link is progress.
             (self.bytes, self.progress) = (seen.bytes, now);
