@@ -26,7 +26,7 @@ impl Hasher {
         self.0.update(number.to_le_bytes());
     }
 
-    /// In hexadecimal digits.
+    /// The SHA-256 of all bytes, in hexadecimal digits.
     pub(crate) fn finish(self) -> String {
         hex(&self.0.finalize())
     }

@@ -62,7 +62,6 @@ impl Visitor for State {
     fn scratch(&mut self, _numbers: usize) {}
 }
 
-/// Writes a copy back.
 struct Restore {
     vectors: std::vec::IntoIter<(String, Vec<f32>)>,
     numbers: std::vec::IntoIter<(String, f64)>,

@@ -54,7 +54,7 @@ impl Entry {
 /// A change of one constant, or of the kind, that sends fewer bytes.
 #[derive(Clone, Debug)]
 pub struct Cheaper {
-    /// A key of `[compressor]`.
+    /// A key of `[compressor]`, such as `bits`.
     pub key: &'static str,
     /// The value of the key that sends less.
     pub value: toml::Value,

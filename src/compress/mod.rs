@@ -210,7 +210,7 @@ impl Size {
 pub struct NonFinite {
     /// The index of the first one.
     pub index: usize,
-    /// NaN or an infinity.
+    /// The number itself: NaN or an infinity.
     pub value: f32,
 }
 

@@ -43,14 +43,14 @@ pub enum Format {
     Codes {
         /// Bits of each, 1 to 8.
         width: u32,
-        /// The number of codes.
+        /// The number of codes in the vector.
         len: usize,
     },
     /// `count` indices of a vector of `len` numbers, `count <= len`.
     Indices {
         /// How many numbers the vector has.
         len: usize,
-        /// The number of indices.
+        /// The number of indices, at most `len`.
         count: usize,
     },
     /// Several payloads, each after its length (`u64`, little-endian).
@@ -351,9 +351,9 @@ fn split_part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 pub enum Payload<'a> {
     /// No bytes: the arrival is the message.
     Empty,
-    /// Numbers as `f32`, little-endian.
+    /// Numbers as `f32`, least significant byte first.
     Floats(&'a [u8]),
-    /// Numbers as `f64`, little-endian.
+    /// Numbers as `f64`, least significant byte first.
     Doubles(&'a [u8]),
     /// Records of a tree exchange, not read yet.
     Records(&'a [u8]),
@@ -363,7 +363,7 @@ pub enum Payload<'a> {
         by: &'a dyn Compressor,
         /// The sender's stream of random numbers for this exchange.
         noise: Stream,
-        /// What [`Compressor::encode`] has written.
+        /// The payload that [`Compressor::encode`] has written.
         bytes: &'a [u8],
     },
     /// Entries that the sender has chosen.
@@ -377,7 +377,7 @@ pub enum Payload<'a> {
     Codes {
         /// Bits of each code, 1 to 8.
         width: u32,
-        /// The number of codes.
+        /// The number of codes in the vector.
         len: usize,
         /// The codes, packed without gaps.
         bytes: &'a [u8],
@@ -386,7 +386,7 @@ pub enum Payload<'a> {
     Indices {
         /// How many numbers the vector has.
         len: usize,
-        /// The number of indices.
+        /// The number of indices, at most `len`.
         count: usize,
         /// The indices as [`Format::Indices`] has them.
         bytes: &'a [u8],

@@ -34,7 +34,7 @@ pub enum Split {
     /// Classification", 2019; by class as in Li, Diao, Chen and He, "Federated Learning on Non-IID
     /// Data Silos", 2022). Small alpha: few classes per node; large: `Iid`.
     Dirichlet {
-        /// The concentration, above 0.
+        /// The concentration: any number above 0, the smaller the less even.
         alpha: f64,
     },
 }

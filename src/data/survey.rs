@@ -26,7 +26,7 @@ const MOST_TEXTS: usize = 4096;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Survey {
-    /// The number of rows.
+    /// The number of rows that were read.
     pub rows: u64,
     /// Its columns, in the order of the file.
     pub columns: Vec<ColumnSurvey>,
@@ -50,9 +50,9 @@ pub struct ColumnSurvey {
     pub name: String,
     /// Cells without a value: empty ones, and those such as `NA`.
     pub missing: u64,
-    /// Cells that are numbers.
+    /// The number of cells that are numbers.
     pub numbers: u64,
-    /// Cells that are dates.
+    /// The number of cells that are dates.
     pub dates: u64,
     /// The first date, in days since 1970-01-01, and whether the time of a cell needs an origin
     /// near it.
@@ -130,7 +130,6 @@ impl ColumnSurvey {
         }
     }
 
-    /// Ends the sums.
     fn finish(&mut self) {
         if let Some((_, sum, _)) = &mut self.range {
             *sum /= self.numbers as f64;

@@ -246,7 +246,7 @@ pub enum Failure {
     Gradient {
         /// The step t of the gradient.
         round: Round,
-        /// The learner's words.
+        /// The reason that the learner gave.
         reason: String,
     },
     /// The snapshot from which this node should continue does not fit its rule.

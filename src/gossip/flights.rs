@@ -48,7 +48,6 @@ enum State {
     Opening,
     /// The exchange is open; the frames of this many senders have been taken.
     Waiting(usize),
-    /// All exchanges are over.
     Complete,
 }
 

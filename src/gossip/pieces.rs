@@ -37,7 +37,6 @@ pub(super) struct Incoming {
     pub content: Content,
 }
 
-/// What becomes of pieces.
 #[derive(Debug)]
 pub(super) enum Content {
     /// The frame is put together.

@@ -21,7 +21,7 @@ pub struct Traffic {
 /// Bytes that a node has sent to one neighbour, by the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkTraffic {
-    /// The neighbour that receives.
+    /// The neighbour that receives the bytes.
     pub to: NodeId,
     /// Bytes of payloads, without headers.
     pub payload: u64,

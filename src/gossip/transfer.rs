@@ -56,7 +56,6 @@ pub(super) struct Transfer {
     max_norm: Option<f64>,
     /// A neighbour's vector, while its norm is compared.
     decoded: Vec<f32>,
-    /// Bytes sent so far.
     pub traffic: Traffic,
 }
 

@@ -173,9 +173,9 @@ impl<'de> Deserialize<'de> for BatchSize {
 pub struct OptimizerConfig {
     /// The step size of each round.
     pub schedule: StepSchedule,
-    /// mu, in [0, 1).
+    /// mu, at least 0 and below 1.
     pub momentum: f32,
-    /// lambda, at least 0.
+    /// lambda, a number of at least 0.
     pub weight_decay: f32,
     /// The constants of AdamW; without them it is stochastic gradient descent.
     pub adam: Option<Adam>,
@@ -189,11 +189,11 @@ pub struct OptimizerConfig {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Adam {
-    /// beta_1, in [0, 1).
+    /// beta_1, at least 0 and below 1.
     pub beta1: f64,
-    /// beta_2, in [0, 1).
+    /// beta_2, at least 0 and below 1.
     pub beta2: f64,
-    /// epsilon, above 0.
+    /// epsilon, a number above 0.
     pub epsilon: f32,
 }
 

@@ -222,7 +222,6 @@ fn normalise(x: &mut [f64]) -> f64 {
     length
 }
 
-/// Subtracts the mean.
 fn project(x: &mut [f64]) {
     let mean = x.iter().sum::<f64>() / x.len() as f64;
     x.iter_mut().for_each(|x| *x -= mean);

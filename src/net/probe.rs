@@ -156,7 +156,6 @@ enum Command {
     Close(ConnectionId),
 }
 
-/// An open connection.
 #[derive(Clone, Debug)]
 struct Open {
     id: ConnectionId,

@@ -127,7 +127,6 @@ impl Drop for Forwarding {
     }
 }
 
-/// The thread that asks.
 struct Keeper {
     listen: Vec<(Multiaddr, (Ipv4Addr, Port))>,
     outside: watch::Sender<Vec<Multiaddr>>,

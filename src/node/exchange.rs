@@ -41,7 +41,6 @@ struct Lent {
     update: Vec<f32>,
 }
 
-/// The program's reply.
 enum Reply {
     Update {
         update: Vec<f32>,

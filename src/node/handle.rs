@@ -67,7 +67,6 @@ type Known = (Arc<Design>, NodeId, Option<PathBuf>);
 
 /// A node once its links are up.
 pub(super) enum Linked {
-    /// The rounds begin.
     Runs(Node),
     /// The run in its directory is over.
     Over(Node, Box<NodeResult>),

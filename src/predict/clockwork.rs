@@ -32,7 +32,6 @@ pub struct Timetable {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) frames: u64,
-    /// Bytes of payloads.
     pub(crate) payload: u64,
     /// Bytes of envelopes, headers and payloads.
     pub(crate) wire: u64,

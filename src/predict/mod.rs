@@ -37,9 +37,9 @@ pub struct Prediction {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LinkLoad {
-    /// The node that sends.
+    /// The node at which the direction begins.
     pub from: NodeId,
-    /// The node that receives.
+    /// The node at which it ends.
     pub to: NodeId,
     /// The mean number of frames.
     pub frames: f64,

@@ -74,7 +74,6 @@ pub type Running = (Node, Box<dyn Learner>);
 
 /// The state of a node in the middle of a run.
 pub(crate) struct Paused {
-    /// Its core.
     pub(crate) snapshot: Snapshot,
     /// The merged setup records of all nodes; empty if nothing was agreed on.
     pub(crate) merged: Vec<u8>,

@@ -8,7 +8,6 @@ use std::{fs, path::Path};
 use command::{ROOT, folder, gradvine, json};
 use serde_json::Value;
 
-/// A small convex run.
 const SMALL: [&str; 10] = [
     "--set",
     "data.source=breast-cancer",

@@ -10,7 +10,6 @@ use crate::command::{folder, gradvine, json};
 /// A run on the files `a.csv`, `b.csv` and `c.csv`, one for each node.
 struct Sites {
     folder: TempDir,
-    /// What it printed.
     table: String,
     summary: Value,
 }

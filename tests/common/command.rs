@@ -49,7 +49,6 @@ pub(crate) const SMALL: [&str; 8] = [
     "optimizer.schedule=constant",
 ];
 
-/// A JSON file.
 pub(crate) fn json(path: &Path) -> Value {
     let text =
         fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -99,7 +98,6 @@ impl Running {
         Running { child, errors }
     }
 
-    /// Its process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -234,7 +232,6 @@ impl Deployment {
         )
     }
 
-    /// Where a node listens.
     pub(crate) fn address(&self, name: &str) -> String {
         let text = fs::read_to_string(self.file(&format!("{name}.toml"))).unwrap();
         let line = text.lines().find(|line| line.starts_with("listen")).unwrap();

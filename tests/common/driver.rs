@@ -171,7 +171,6 @@ struct Wire {
     given: usize,
     /// Buffers of frames or pieces that the receiver has not recycled.
     held: usize,
-    /// Slots to be freed.
     taken: usize,
 }
 

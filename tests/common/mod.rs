@@ -127,7 +127,6 @@ pub struct Run {
     pub allow_unstable: bool,
     /// Whether all nodes have the problem of node 0.
     pub same_data: bool,
-    /// How updates are made.
     pub sgd: Sgd,
 }
 
@@ -216,7 +215,6 @@ impl Run {
         rule::prepare(&toml::from_str(&self.rule).unwrap(), &setting)
     }
 
-    /// Why it is refused.
     pub fn refusal(&self) -> String {
         self.try_prepare().unwrap_err().to_string()
     }

@@ -25,7 +25,7 @@ pub fn median(mut x: Vec<f64>) -> f64 {
     if n % 2 == 1 { x[n / 2] } else { (x[n / 2 - 1] + x[n / 2]) / 2.0 }
 }
 
-/// S of a vector.
+/// A count sketch in plain `f64`, cell by cell.
 pub struct Plain {
     hashes: Stream,
     columns: usize,
@@ -56,7 +56,6 @@ impl Plain {
         median(self.table.iter().enumerate().map(of).collect())
     }
 
-    /// All of them.
     pub fn estimates(&self) -> Vec<f64> {
         (0..self.len).map(|i| self.estimate(i)).collect()
     }

@@ -13,7 +13,6 @@ use gradvine::{
     sim,
 };
 
-/// Variants of each file.
 const EACH: u64 = 400;
 
 /// Pieces with a meaning in one of the formats.

@@ -15,7 +15,6 @@ use gradvine::gossip::Input;
 
 const IDENTITY: &str = "kind = 'identity'";
 
-/// Where each collective runs.
 const COLLECTIVES: [(&str, &str); 8] = [
     ("ring:5", "collective = 'ring'"),
     ("complete:8", "collective = 'ring'"),

@@ -147,9 +147,7 @@ impl Observer for Falling {
 #[derive(Clone, Copy, Debug)]
 struct Case<'a> {
     topology: &'a str,
-    /// The `[rule]` section.
     rule: &'a str,
-    /// The `[compressor]` section.
     compressor: &'a str,
     start: Start,
     d: usize,

@@ -29,17 +29,18 @@ const RULES: [&str; 2] = ["kind = 'ad-psgd'", "kind = 'swarm'"];
 enum Event {
     /// The model was lent for a gradient.
     Lent(usize),
-    /// The update arrived.
     Stepped(usize),
     /// Sent its model to a neighbour.
     Called(usize),
     /// Answered this caller.
-    Answered { by: usize, caller: usize },
+    Answered {
+        by: usize,
+        caller: usize,
+    },
     /// Took the answer.
     Heard(usize),
 }
 
-/// Writes down what happens.
 struct Noted {
     node: usize,
     events: Arc<Mutex<Vec<Event>>>,

@@ -22,7 +22,6 @@ use gradvine::{
 const IDENTITY: &str = "kind = 'identity'";
 const FOUR_BITS: &str = "kind = 'min-max'\nbits = 4";
 
-/// Constants besides the defaults.
 const VARIANTS: [&str; 8] = [
     "kind = 'd-psgd'\norder = 'cta'",
     "kind = 'choco'\ngamma = 'measured'",

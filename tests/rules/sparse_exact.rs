@@ -167,7 +167,6 @@ fn g_top_k_is_refused_where_it_cannot_work() {
 // Entries of all to all
 // ------------------------------------------------------------------------------------------
 
-/// Where entries are gathered.
 const GATHERS: [(&str, &str); 5] = [
     ("star:6", "server"),
     ("complete:5", "server"),

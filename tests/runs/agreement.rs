@@ -27,7 +27,6 @@ fn merge() -> Merge {
     })
 }
 
-/// Records the agreed setup.
 struct Recording {
     learner: Box<dyn Learner>,
     agreed: Arc<Mutex<Vec<Vec<u8>>>>,

@@ -88,7 +88,6 @@ impl Raw {
     }
 }
 
-/// Writes a control message.
 pub(crate) async fn say(control: &mut libp2p::Stream, message: &Message) -> std::io::Result<()> {
     control.write_all(&gradvine::net::encode(message)).await?;
     control.flush().await

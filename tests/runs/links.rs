@@ -103,7 +103,6 @@ impl End {
         &self.host.listen_addresses()[0]
     }
 
-    /// The next event.
     pub(crate) fn next(&self) -> Event {
         self.events.recv_timeout(SOON).expect("an event within its time")
     }

@@ -74,7 +74,6 @@ struct State {
     black_hole: AtomicBool,
     /// Closes new connections at once.
     refuses: AtomicBool,
-    /// Connections so far.
     accepted: AtomicU64,
     /// The bytes that a connection carries in one direction before it breaks; 0 for any number.
     most: AtomicU64,

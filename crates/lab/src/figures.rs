@@ -71,7 +71,7 @@ pub struct Measurement {
 /// What carried the nodes' frames.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stack {
-    /// `run.transport` of the experiment.
+    /// The transport of frames, as `run.transport` says.
     pub transport: Transport,
     /// TCP's congestion controller, by its name in the kernel; `None` if that is not known.
     pub congestion: Option<String>,

@@ -17,7 +17,7 @@ pub struct NextSteps<'a> {
     pub whole: &'a Whole,
     /// What the run has written as `summary.json`.
     pub summary: &'a Summary,
-    /// The run directory.
+    /// The directory of the run, which the commands name.
     pub folder: &'a Path,
     /// Whether the simulator ran it, not real nodes.
     pub simulated: bool,

@@ -72,7 +72,7 @@ pub struct Target {
 /// Mean and spread over seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// The mean over seeds.
+    /// The mean over all seeds.
     pub mean: f64,
     /// The standard deviation (n - 1); 0 for one seed.
     pub deviation: f64,

@@ -55,7 +55,7 @@ const ONLY_PERMANENT: u16 = 725;
 /// A port of TCP or UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Port {
-    /// From 1 to 65535.
+    /// A number from 1 to 65535.
     pub number: u16,
     /// Whether it is a port of UDP (QUIC).
     pub udp: bool,

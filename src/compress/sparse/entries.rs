@@ -16,7 +16,7 @@ use crate::compress::{
 /// cleared.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entries {
-    /// Ascending, each once.
+    /// The indices of the entries, ascending, each once.
     pub indices: Vec<u32>,
     /// The value at each of `indices`.
     pub values: Vec<f32>,

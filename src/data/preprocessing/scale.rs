@@ -28,7 +28,6 @@ const LARGEST: f64 = f32::MAX as f64 * f32::MAX as f64 * (1.0 + 1e-6);
 /// rows and their division among nodes hardly ever change a bit of what follows from them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moments {
-    /// The number of rows.
     pub(crate) count: f64,
     /// The sum of each feature.
     sums: Vec<Twofold>,

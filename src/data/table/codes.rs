@@ -38,7 +38,6 @@ enum Gap {
     Place(usize),
 }
 
-/// What [`Code::encode`] has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoded {
     Value,
@@ -84,7 +83,6 @@ impl Code {
         matches!(self.missing, Gap::Agreed)
     }
 
-    /// The number of features.
     pub(super) fn width(&self) -> usize {
         self.width
     }

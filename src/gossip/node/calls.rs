@@ -29,9 +29,7 @@ pub(super) const INFINITY: u64 = u64::MAX;
 
 #[derive(Debug)]
 pub(super) struct Call {
-    /// The caller.
     pub from: NodeId,
-    /// Its frame.
     pub bytes: Vec<u8>,
     round: Round,
     /// Whether the rule has applied its update. Always true without a bound: the rule then applies
@@ -40,7 +38,6 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// The caller's clock.
     fn clock(&self) -> u64 {
         self.round.0 + 1
     }

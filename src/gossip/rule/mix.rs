@@ -18,7 +18,6 @@ const BLOCK: usize = 2048;
 pub(super) struct Row {
     /// w_ii.
     pub own: f32,
-    /// The neighbours j.
     pub neighbours: Vec<NodeId>,
     /// w_ij.
     pub weights: Vec<f32>,
@@ -79,7 +78,6 @@ impl Held {
         &self.vectors[..row.neighbours.len()]
     }
 
-    /// [`Held::vectors`], as buffers.
     pub(super) fn vectors_mut(&mut self, row: &Row) -> &mut [Vec<f32>] {
         &mut self.vectors[..row.neighbours.len()]
     }

@@ -106,7 +106,7 @@ impl Affine {
         self.offset..self.offset + self.len()
     }
 
-    /// The number of parameters.
+    /// The number of parameters, weights and biases.
     pub(crate) fn len(&self) -> usize {
         (self.inputs + usize::from(self.bias)) * self.outputs
     }

@@ -66,7 +66,6 @@ fn layer(shape: &ModelShape) -> Affine {
 /// gradient.
 pub(crate) type Loss = fn(&mut ArrayViewMut2<'_, f32>, Targets<'_>, Option<f32>) -> Sums;
 
-/// Turns outputs into predictions.
 pub(crate) type Predict = fn(&mut ArrayViewMut2<'_, f32>);
 
 struct Linear {

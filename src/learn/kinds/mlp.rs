@@ -114,7 +114,6 @@ struct Perceptron {
 }
 
 impl Perceptron {
-    /// Fills `outputs`.
     fn forward(&mut self, x: &[f32], features: &ArrayView2<'_, f32>) {
         let rows = features.nrows();
         let last = self.layers.len() - 1;

@@ -55,7 +55,6 @@ struct Key {
 
 struct State {
     collector: Collector,
-    /// By their ids.
     keys: BTreeMap<String, Key>,
     open: Vec<Open>,
     /// The key of the open `data` element, empty for a `default`, and its text so far.

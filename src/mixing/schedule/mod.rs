@@ -87,7 +87,7 @@ pub trait Recipe: Sync + fmt::Debug {
     /// A description in one line.
     fn about(&self) -> &'static str;
 
-    /// Authors, title, year.
+    /// Authors, title and year of its source.
     fn paper(&self) -> &'static str;
 
     /// The topologies with this many nodes that have all links of the schedule.

@@ -155,7 +155,6 @@ fn norm(rounds: &[Mix], from: u64, t: u64, stop: f64) -> f64 {
     found
 }
 
-/// Subtracts the mean.
 fn centre(x: &mut [f64]) {
     let mean = x.iter().sum::<f64>() / x.len() as f64;
     x.iter_mut().for_each(|x| *x -= mean);

@@ -62,7 +62,6 @@ impl fmt::Display for Piece {
     }
 }
 
-/// What a connection carries.
 #[derive(Debug)]
 pub(super) enum Parcel {
     Piece(Piece),

@@ -46,7 +46,6 @@ pub(super) enum Fault {
     Reset {
         link: usize,
     },
-    /// All latencies are longer.
     Delay,
     /// A node takes 40 ms for each event.
     Slow {
@@ -69,7 +68,6 @@ pub(super) enum Fault {
     },
 }
 
-/// A run with faults.
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
     pub seed: u64,

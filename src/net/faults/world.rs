@@ -109,7 +109,6 @@ pub(super) enum Message {
 struct Program {
     wakes: Sender<Wake>,
     thread: JoinHandle<()>,
-    /// Counts its waits.
     wait: u64,
     /// Whether it waits for events.
     for_events: bool,
@@ -127,7 +126,6 @@ pub(super) struct Machine {
     down: bool,
     /// How often it has ended since all was mended.
     tries: u32,
-    /// When it ended first.
     ended: Option<Duration>,
     pub outcome: Option<Outcome>,
 }
@@ -167,7 +165,6 @@ impl State {
         self.agenda.insert((time.max(self.now), self.acts), act);
     }
 
-    /// A new number.
     pub(super) fn id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id

@@ -112,7 +112,7 @@ pub enum Event {
     },
     /// A neighbour reports how far its part of the network is linked.
     Start {
-        /// The neighbour that reports.
+        /// The neighbour that sends the report.
         from: NodeId,
         /// How far its part of the network is.
         message: StartMessage,
@@ -129,7 +129,7 @@ pub enum Event {
     OtherMembership(NodeId),
     /// A neighbour refuses this program: another one with the same key was started before it.
     Rival {
-        /// The neighbour that refuses.
+        /// The neighbour that refuses this program.
         peer: NodeId,
         /// Where the other one is.
         text: String,

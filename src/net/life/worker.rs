@@ -33,7 +33,6 @@ const RELINK: Duration = Duration::from_secs(60);
 /// One node on its thread.
 pub(crate) struct Worker {
     pub id: NodeId,
-    /// The topology, for names.
     pub topology: Arc<Topology>,
     /// Its links, with their events.
     pub links: Box<dyn Links>,

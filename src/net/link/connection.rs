@@ -43,14 +43,10 @@ const BEATS: u32 = 5;
 /// A connection that is in use, without its tasks.
 struct Open {
     id: ConnectionId,
-    /// The neighbour's program.
     program: u64,
-    /// Messages are written here.
     control: WriteHalf<Stream>,
-    /// Messages of the neighbour.
     received: mpsc::Receiver<Message>,
     last_received: LastReceived,
-    /// Frames of the neighbour.
     arrived: Arc<Received>,
     /// How many of them the neighbour knows to have arrived.
     acknowledged: u64,

@@ -29,7 +29,7 @@ const MOST: usize = 8;
 /// A running program of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
-    /// Its random number.
+    /// Drawn at random when the program starts.
     pub id: u64,
     /// When it was started, in milliseconds after this process first asked.
     pub started: i64,

@@ -227,10 +227,12 @@ impl Received {
 /// What a link delivers to the core.
 #[derive(Debug)]
 pub(crate) enum Delivery {
-    /// A whole frame.
     Frame(Vec<u8>),
     /// The next piece of a frame of `length` bytes.
-    Piece { length: usize, bytes: Vec<u8> },
+    Piece {
+        length: usize,
+        bytes: Vec<u8>,
+    },
 }
 
 impl Delivery {

@@ -29,7 +29,6 @@ const STEP: usize = 1 << 20;
 /// How much of a frame is written together with its envelope.
 const HEAD: usize = 16 << 10;
 
-/// How a task ended.
 pub(crate) enum Done {
     Reader(Result<(), WireError>),
     Writer(Result<(), std::io::Error>),
@@ -123,7 +122,6 @@ impl Reader {
 pub(crate) struct Writer {
     pub stream: Stream,
     pub node: NodeId,
-    /// Frames of the core.
     pub frames: OwnedMutexGuard<mpsc::Receiver<Arc<Vec<u8>>>>,
     pub outbox: Arc<SharedOutbox>,
     /// The number of the first frame that the neighbour lacks, and its bytes that it has.

@@ -65,16 +65,14 @@ pub(crate) type Leaving = Option<Option<Cause>>;
 
 /// One end of a link; [`Link::run`] is its task.
 pub(crate) struct Link {
-    /// This node's number.
     pub me: NodeId,
-    /// This node's PeerId.
+    /// This node's PeerId, by which neighbours know it.
     pub own: PeerId,
     /// The number of nodes in the topology.
     pub nodes: usize,
-    /// The neighbour's number.
+    /// The neighbour's number in the topology.
     pub node: NodeId,
     pub name: String,
-    /// Its PeerId.
     pub peer: PeerId,
     /// Whether the membership does not use this link: then it never comes up.
     pub unused: bool,
@@ -86,9 +84,7 @@ pub(crate) struct Link {
     pub card: Arc<RunCard>,
     pub frame_limit: usize,
     pub deadlines: Deadlines,
-    /// Opens streams.
     pub streams: libp2p_stream::Control,
-    /// Connections made and lost.
     pub connections: mpsc::UnboundedReceiver<Connection>,
     /// Control streams that the neighbour opened.
     pub inbound_control: IncomingStreams,

@@ -131,7 +131,6 @@ impl RelayEvent {
     }
 }
 
-/// The event in words.
 impl fmt::Display for RelayEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

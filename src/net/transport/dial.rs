@@ -54,14 +54,12 @@ pub(crate) enum Reached {
     Nothing,
     /// The other node runs, but takes part in another membership or in the choice of one.
     OtherMembership,
-    /// The link was up.
     Linked,
 }
 
 /// How a node can be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reachable {
-    /// It has no address.
     No,
     Relayed,
     /// At an address of its own.
@@ -201,7 +199,6 @@ impl Dial {
         }
     }
 
-    /// A connection is open.
     pub(crate) fn succeeded(&mut self, relayed: bool) {
         (self.under_way, self.since) = (None, Some(Instant::now()));
         if relayed {

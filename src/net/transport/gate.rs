@@ -60,7 +60,6 @@ pub(crate) enum Room {
     Free,
     /// It takes that of the connection with this index.
     Of(usize),
-    /// It gets none.
     None,
 }
 

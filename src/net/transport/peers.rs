@@ -116,7 +116,6 @@ impl Peer {
         }
     }
 
-    /// Its connection is gone.
     pub(crate) fn disconnected(&mut self, status: &Status) {
         (self.connected, self.held) = (None, None);
         if let Some(dial) = &mut self.dial {

@@ -16,7 +16,7 @@ use crate::{
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Outlook {
-    /// The value of `rule.kind`.
+    /// The name of the rule, `rule.kind`.
     pub rule: String,
     /// The name that the topology gives itself.
     pub topology: String,

@@ -385,7 +385,7 @@ impl Design {
         Ok(Model::resolve(&self.experiment.model, None, None)?)
     }
 
-    /// The value of `rule.kind`.
+    /// The name of the rule, `rule.kind`.
     pub fn rule_name(&self) -> &str {
         self.experiment.rule.get("kind").and_then(toml::Value::as_str).unwrap_or("?")
     }

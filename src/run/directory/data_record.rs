@@ -97,7 +97,6 @@ impl DataRecord {
         record
     }
 
-    /// Adds such rows.
     pub(crate) fn add_split(&mut self, all: &Dataset, test_share: f64, seed: u64) {
         self.sources.push(SourceRecord::new(all, HeldOut::Drawn { test_share, seed }));
     }

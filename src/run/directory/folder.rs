@@ -221,7 +221,6 @@ impl Held {
         Ok(Held { path: path.to_path_buf(), fresh, lock: lock::lock(path)? })
     }
 
-    /// Begins its metrics.
     fn open(self) -> Result<RunDirectory, ConfigError> {
         let Held { path, fresh, lock } = self;
         let metrics = files::create(&path.join("metrics.jsonl"));

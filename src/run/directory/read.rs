@@ -223,7 +223,6 @@ fn summary(path: &Path, topology: &Topology) -> Result<Option<Summary>, ConfigEr
     Ok(Some(summary))
 }
 
-/// The contents of `metrics.jsonl`.
 struct Lines {
     rounds: BTreeMap<u64, Sums>,
     last: BTreeMap<u32, Metric>,

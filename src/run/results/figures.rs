@@ -185,7 +185,6 @@ fn pooled(parts: &[Part<'_>]) -> Option<(Score, Option<Counts>)> {
     Some((score, counts))
 }
 
-/// Names and trivial predictions.
 struct Judge {
     names: Vec<String>,
     /// The most frequent class of all training rows; of equal ones the first.

@@ -49,7 +49,7 @@ pub enum SummaryError {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Summary {
-    /// The value of `rule.kind`.
+    /// The name of the rule, `rule.kind`.
     pub rule: String,
     /// The name of the compressor, as it names itself.
     pub compressor: String,

@@ -25,7 +25,6 @@ pub(crate) struct Division {
     pub tests: TestRows,
     /// The names of the classes, if there are classes.
     pub classes: Vec<String>,
-    /// The number of features.
     pub inputs: usize,
     /// The number of classes, or of values to predict.
     pub outputs: usize,
@@ -161,7 +160,7 @@ impl Origin {
     }
 }
 
-/// One source, divided.
+/// Divides the rows of one source among all nodes.
 fn of_one(experiment: &mut Experiment, nodes: usize) -> Result<Division, ConfigError> {
     let source = data::beside(&experiment.folder, &experiment.data.source);
     complete_schema(experiment, &[source])?;

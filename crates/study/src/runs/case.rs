@@ -18,7 +18,7 @@ pub enum Base {
     File(PathBuf),
     /// A text, with the name of its file and the folder of its relative paths.
     Text {
-        /// An experiment in TOML.
+        /// An experiment in the form of a file.
         text: String,
         /// The name of its file, for errors.
         origin: String,
@@ -32,7 +32,7 @@ pub enum Base {
 pub struct Case {
     /// The name of its row.
     pub name: String,
-    /// The experiment before `sets`.
+    /// The experiment that `sets` change.
     pub base: Base,
     /// `key=value`, as for `--set`; later ones win.
     pub sets: Vec<String>,

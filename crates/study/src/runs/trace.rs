@@ -65,7 +65,7 @@ pub struct Point {
 /// The curve and the end of one run with one seed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Trace {
-    /// `run.seed` of this run.
+    /// The value of `run.seed` of this run.
     pub seed: u64,
     /// How and in which round it ended.
     pub status: Status,

@@ -104,7 +104,6 @@ fn is_right(round: Round) -> bool {
     round.0.is_multiple_of(2)
 }
 
-/// The model's tensors.
 struct Layers {
     /// Rows, columns, rank, and where it begins in the model.
     matrices: Vec<(usize, usize, usize, usize)>,

@@ -47,7 +47,6 @@ params! {
     liars: Option<i64> = None,
 }
 
-/// The source of tau.
 #[derive(Clone, Copy)]
 enum Radius {
     Fixed(f64),

@@ -240,7 +240,6 @@ impl Assembler<'_> {
         self.observer.link_lost(peer, reason);
     }
 
-    /// Says who continues.
     fn report(&self, membership: &Membership) {
         let away = membership.absent(self.topology.nodes());
         let (members, nodes) = (membership.members.len(), self.topology.nodes());

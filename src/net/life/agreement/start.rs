@@ -43,7 +43,6 @@ pub(crate) struct Starter<'a> {
     pub rounds: u64,
 }
 
-/// The run begins.
 pub(crate) struct Started {
     /// Where it begins or continues.
     pub at: Beginning,

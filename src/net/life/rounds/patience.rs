@@ -16,11 +16,10 @@ use crate::net::life::limits::{Limits, WARNING_INTERVAL};
 pub(crate) struct Patience {
     /// The last progress, or the last look at which a link was lost.
     progress: Instant,
-    /// The last progress.
+    /// The time at which something was carried last.
     carried: Instant,
     /// The first look since then at which a link was lost.
     broke: Option<Instant>,
-    /// When to look next.
     next_look: Instant,
     /// The bytes that had moved at the last look.
     bytes: u64,

@@ -291,7 +291,6 @@ impl Status {
         }
     }
 
-    /// For whom nodes wait.
     pub(crate) fn paces(&self) -> MutexGuard<'_, Paces> {
         self.paces.lock().unwrap_or_else(PoisonError::into_inner)
     }
