@@ -60,6 +60,6 @@ impl Named for Embedded {
 
     fn problem(&self) -> Option<String> {
         let taken = self.name == super::synthetic::SYNTHETIC;
-        taken.then(|| "files call drawn data so: expected another name".into())
+        taken.then(|| "files use this name for drawn data: expected another one".into())
     }
 }

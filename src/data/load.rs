@@ -47,7 +47,7 @@ pub fn load(source: &str, options: &Options) -> Result<Dataset, DataError> {
             continue;
         }
         if Path::new(source).is_dir() {
-            let problem = "is no table, but a folder's files are the parts of one";
+            let problem = "is not a table, but a folder's files are the parts of one";
             return Err(no_table(problem).within(&name));
         }
         let (format, bytes) = (opened.format, opened.whole()?);

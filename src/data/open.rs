@@ -78,7 +78,7 @@ impl<'a> Opened<'a> {
             Content::Text => csv::read(name, self.stream, &self.count, header, rows),
             Content::Table(read) => read(self.whole()?, rows),
             Content::Absent(words, feature) => Err(without(words, feature)),
-            Content::Array(_) | Content::Archive(_) => Err(no_table("is no table")),
+            Content::Array(_) | Content::Archive(_) => Err(no_table("is not a table")),
         };
         read.map_err(|error| error.of(name))
     }
@@ -106,7 +106,7 @@ impl<'a> Opened<'a> {
     }
 }
 
-/// The error of a file that is no table, but must be one.
+/// The error of a file that is not a table, but must be one.
 pub(super) fn no_table(problem: &str) -> DataError {
     let accepted = "CSV files (also .gz), Parquet and Arrow files are accepted";
     DataError::format("format", format!("{problem}: {accepted}"))

@@ -219,8 +219,8 @@ impl Experiment {
         let mut params: DataParams = config::read("data", &data)?;
         if let Some(sources) = data.get("sources") {
             if data.contains_key("source") {
-                let problem = "one source for each node, but data.source names one for all: leave \
-                               one of both out";
+                let problem = "one source for each node, but data.source names one for all: \
+                               leave one of the two out";
                 return Err(ConfigError::new("data.sources", sources, problem));
             }
             params.source.clear();

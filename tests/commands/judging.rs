@@ -249,7 +249,7 @@ fn rows_that_were_held_out_are_told_from_others() {
     fs::write(path.join("run/data.json"), "[{}]").unwrap();
     evaluate(&["run/model-mean.safetensors", "rows.csv"])
         .code(2)
-        .stderr(contains("data.json: is no record of a run's data"));
+        .stderr(contains("data.json: is not a record of a run's data"));
 
     // Nodes with a file of their own test rows.
     let started = gradvine()

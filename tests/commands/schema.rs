@@ -130,7 +130,7 @@ fn sites_with_other_orders_of_columns_train_what_plain_numbers_train() {
     let wrong = file(1, [0, 1, 2, 3, 4, 5]).replacen(",m,", ",x,", 1);
     deployment.write("rows.csv", &wrong);
     let problem = refused(gradvine().arg("predict").arg(&model).arg(deployment.file("rows.csv")));
-    assert!(problem.contains("column 1 (sex) = \"x\": no value of this category"), "{problem}");
+    assert!(problem.contains("column 1 (sex) = \"x\": not a value of this category"), "{problem}");
     assert!(problem.contains("f, m are accepted"), "{problem}");
 }
 

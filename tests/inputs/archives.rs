@@ -87,11 +87,11 @@ fn wrong_archives_are_refused() {
             Options::default(),
             "a.npz: arrays: the file has none",
         ),
-        (b"1,2\n".to_vec(), Options::default(), "a.npz: archive: is no ZIP file"),
+        (b"1,2\n".to_vec(), Options::default(), "a.npz: archive: is not a ZIP file"),
         (
             STORED[..STORED.len() - 30].to_vec(),
             Options::default(),
-            "a.npz: archive: is no ZIP file",
+            "a.npz: archive: is not a ZIP file",
         ),
     ] {
         let error = read(&bytes, &options).unwrap_err();

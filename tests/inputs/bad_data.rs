@@ -311,7 +311,7 @@ fn places_that_hold_no_file() {
     fs::create_dir(&inner).unwrap();
     fs::write(inner.join("a.idx"), idx(8, &[1], &[0])).unwrap();
     let error = load(inner.to_str().unwrap(), &Options::default()).unwrap_err().to_string();
-    assert!(error.contains("a.idx: format: is no table, but a folder's files are"), "{error}");
+    assert!(error.contains("a.idx: format: is not a table, but a folder's files are"), "{error}");
     // A folder in the place of a file of labels.
     let options = Options { labels_file: Some(folder.path().into()), ..Options::default() };
     let error = load(inner.join("a.idx").to_str().unwrap(), &options).unwrap_err().to_string();

@@ -74,7 +74,7 @@ fn cells_that_the_schema_does_not_accept_are_named() {
         (number(), "tall", "line 3, column 0 (a) = \"tall\": a number is needed"),
         (number(), "1e99", "a finite number within f32"),
         (date(), "17.5.2024", "a date is needed: such as 2024-05-17"),
-        (closed(), "z", "no value of this category: x, y are accepted"),
+        (closed(), "z", "not a value of this category: x, y are accepted"),
         (closed(), "NA", "missing = \"category\""),
     ] {
         let first = if column.kind == ColumnKind::Date { "2024-01-01" } else { "1" };

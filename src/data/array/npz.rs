@@ -201,7 +201,7 @@ fn inflated(archive: &[u8], member: &Member) -> Result<Vec<u8>, DataError> {
 }
 
 fn damaged(error: rawzip::Error) -> DataError {
-    DataError::format("archive", format!("is no ZIP file that can be read: {error}"))
+    DataError::format("archive", format!("is not a ZIP file that can be read: {error}"))
 }
 
 #[cfg(test)]

@@ -147,7 +147,7 @@ impl Code {
                 encoded = Encoded::Other;
                 self.other.ok_or_else(|| {
                     format!(
-                        "no value of this category: {} are accepted; with other = true also \
+                        "not a value of this category: {} are accepted; with other = true also \
                          others{}",
                         list(&self.values),
                         perhaps(&self.values, cell)

@@ -45,7 +45,9 @@ impl crate::registry::Named for dyn Family {
 
     fn problem(&self) -> Option<String> {
         if Family::name(self) == CUSTOM {
-            return Some("files call a graph of no family so: expected another name".into());
+            return Some(
+                "files use this name for a graph of no family: expected another one".into(),
+            );
         }
         let key = self.keys().iter().find(|key| !FILE_KEYS.contains(key))?;
         Some(format!(

@@ -135,7 +135,7 @@ impl DataRecord {
         let wrong = |problem: String| ConfigError::at(path.display().to_string(), problem);
         match text {
             Ok(text) => serde_json::from_slice(&text)
-                .map_err(|error| wrong(format!("is no record of a run's data: {error}"))),
+                .map_err(|error| wrong(format!("is not a record of a run's data: {error}"))),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(DataRecord::default()),
             Err(error) => Err(wrong(format!("cannot be read: {error}"))),
         }
