@@ -2,10 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{
-        Arc,
-        mpsc::{self, Sender},
-    },
+    sync::{Arc, mpsc},
 };
 
 use libp2p::{Multiaddr, PeerId, identity::Keypair};
@@ -14,10 +11,9 @@ use super::{
     deployment::{addresses_of, check_link},
     host::{Host, HostConfig},
     life::{
-        attempts::{Network, Part, run_attempts},
-        event::Event,
+        attempts::{Network, Opened, Part, run_attempts},
         limits::Deadlines,
-        links::{HostLinks, Links, OwnRuntime},
+        links::{HostLinks, OwnRuntime},
     },
     link::{hello::RunCard, wire::ASSEMBLY},
     neighbour::Neighbour,
@@ -199,12 +195,7 @@ pub(crate) fn alone(
 }
 
 impl Network for Place {
-    fn open(
-        &mut self,
-        part: &Part<'_>,
-        restarts: bool,
-        assembly: bool,
-    ) -> Result<(Box<dyn Links>, Sender<Event>), RunError> {
+    fn open(&mut self, part: &Part<'_>, restarts: bool, assembly: bool) -> Opened {
         let runtime = runtime()?;
         let experiment = &part.whole.experiment;
         let (own, events) = mpsc::channel();

@@ -1,17 +1,22 @@
 //! What must hold after every run.
 
+use std::path::Path;
+
 use super::{
-    program::Outcome,
     scenario::{Policy, Scenario},
-    world::Ran,
+    state::{Outcome, Ran, World},
 };
 use crate::{
-    drive::{Ended, RunError},
+    drive::{Ended, Membership, RunError},
     mixing::Topology,
+    net::life::agreement::assembly::check::check_adopted,
     replay,
     run::{Summary, Whole},
     units::NodeId,
 };
+
+/// Where a node records its membership.
+const MEMBERSHIP: &str = "run/checkpoints/NODE/membership.json";
 
 /// Checks that W is symmetric with weights of at least 0, and that its rows have the sum 1.
 pub(super) fn check_weights(topology: &Topology) {
@@ -25,6 +30,26 @@ pub(super) fn check_weights(topology: &Topology) {
             assert!(one == other && one >= 0.0, "W({i}, {j}) = {one}, W({j}, {i}) = {other}");
         }
     }
+}
+
+/// Checks the membership that a machine has just recorded against those of the others.
+pub(super) fn check_recorded(world: &World, machine: usize) {
+    let state = &mut *world.lock();
+    let nodes = state.topology.nodes();
+    let recorded = |node: usize| {
+        let name = &state.topology.node(node.into()).name;
+        let path = MEMBERSHIP.replace("NODE", name);
+        let bytes = state.machines[node].files.look(Path::new(&path));
+        bytes.map_or_else(
+            || Membership::all(nodes),
+            |bytes| serde_json::from_slice(&bytes).expect("a whole membership"),
+        )
+    };
+    let disks: Vec<Membership> = (0..nodes).map(recorded).collect();
+    check_adopted(&state.topology, machine, &disks, &mut state.adopted);
+    let Membership { members, cut, .. } = &disks[machine];
+    let part = state.topology.restricted(members, cut).expect("a topology of the members");
+    check_weights(&part);
 }
 
 /// Checks a run that has ended.

@@ -1,13 +1,10 @@
 //! Connections between simulated hosts: their handshakes, what they carry, how they break.
 
-use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures::FutureExt;
 
-use super::{
-    links::HostState,
-    world::{Act, Bug, State},
-};
+use super::state::{Act, Bug, Connection, HostState, Parcel, Piece, State};
 use crate::{
     gossip::Cause,
     net::{
@@ -29,44 +26,6 @@ const DIAL: Duration = Duration::from_millis(300);
 
 /// How often nodes of different memberships try to connect.
 const ELSEWHERE: Duration = Duration::from_secs(1);
-
-/// A connection between two hosts.
-pub(super) struct Connection {
-    /// The host and the neighbour's number there, of each end.
-    pub ends: [(u64, NodeId); 2],
-    pub link: usize,
-    /// Which ends still see it.
-    pub open: [bool; 2],
-    /// When the last parcel from each end arrives: of frames, and of messages.
-    pub last: [[Duration; 2]; 2],
-    /// The next frame of each end, and its first byte.
-    pub writer: [(u64, usize); 2],
-    /// What each end has sent and the other end has not read.
-    pub unread: [VecDeque<Piece>; 2],
-    /// What waits for a cut link to be mended.
-    pub held: [Vec<Parcel>; 2],
-}
-
-/// A piece of a frame.
-#[derive(Debug)]
-pub(super) struct Piece {
-    number: u64,
-    /// The length of the whole frame.
-    length: usize,
-    bytes: Vec<u8>,
-}
-
-impl fmt::Display for Piece {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes of frame {}, {} in all", self.bytes.len(), self.number, self.length)
-    }
-}
-
-#[derive(Debug)]
-pub(super) enum Parcel {
-    Piece(Piece),
-    Message(Message),
-}
 
 /// Cuts links: nothing crosses them, and their ends see that after a while.
 pub(super) fn cut(state: &mut State, links: &[usize]) {

@@ -11,8 +11,8 @@ use tokio::sync::mpsc;
 
 use super::{
     connections::{TICK, read, send, send_due, write},
-    program::wait_until,
-    world::{Act, State, World},
+    state::{Act, End, HostState, State, World},
+    task::wait_until,
 };
 use crate::{
     gossip::Cause,
@@ -36,45 +36,6 @@ use crate::{
 
 /// How long a node that leaves waits until its neighbours know why.
 const GOODBYE: Duration = Duration::from_millis(300);
-
-/// One end of a link.
-pub(super) struct End {
-    /// The machine at the other end.
-    pub machine: usize,
-    pub unused: bool,
-    pub name: String,
-    pub outbox: Outbox,
-    pub inbox: Inbox,
-    pub spare: mpsc::Sender<Vec<u8>>,
-    /// Frames of the core that no connection has carried.
-    pub queue: VecDeque<Arc<Vec<u8>>>,
-    /// The incarnation of the other end's program.
-    pub known: u64,
-    pub lost: Option<Duration>,
-    pub connection: Option<(u64, usize)>,
-    /// The link has ended here.
-    pub is_over: bool,
-    /// The neighbour has said goodbye.
-    pub goodbye: bool,
-    /// The start message that was not sent yet.
-    pub start: Option<StartMessage>,
-    pub saves: Saves,
-    pub beats: LiteMap<NodeId, u64>,
-    pub acknowledged: u64,
-}
-
-/// The host of a program's attempt.
-pub(super) struct HostState {
-    pub machine: usize,
-    pub id: NodeId,
-    pub membership: u64,
-    pub incarnation: u64,
-    pub restarts: bool,
-    pub deadlines: Deadlines,
-    pub status: Arc<Status>,
-    pub ends: LiteMap<NodeId, End>,
-    pub events: VecDeque<Event>,
-}
 
 /// The links of a program.
 pub(super) struct SimulatedLinks {

@@ -16,9 +16,12 @@
 mod check;
 mod connections;
 mod disk;
+mod files;
 mod links;
 mod program;
 mod scenario;
+mod state;
+mod task;
 mod world;
 
 use std::{
@@ -34,7 +37,7 @@ use std::{
 
 use self::{
     scenario::{DEADLINE, Scenario},
-    world::{Bug, World},
+    state::{Bug, World},
 };
 
 /// The seeds of the slow test, of which the quick one takes the first tenth.

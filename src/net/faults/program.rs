@@ -3,8 +3,6 @@
 
 use std::{
     any::Any,
-    cell::RefCell,
-    fmt,
     panic::{self, AssertUnwindSafe},
     path::Path,
     sync::{
@@ -12,15 +10,17 @@ use std::{
         mpsc::{Receiver, Sender},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     disk::SimulatedDisk,
+    files::Files,
     links::SimulatedLinks,
-    world::{Message, World},
+    state::{Message, Outcome, Wake, World},
+    task::{self, Killed, Task, pass},
 };
 use crate::{
     config::ConfigError,
@@ -34,11 +34,10 @@ use crate::{
         tree::{Readers, Setup},
     },
     net::{
-        Event, Neighbour, PeerId, RunCard,
+        Neighbour, PeerId, RunCard,
         life::{
-            attempts::{Network, Part, run_attempts},
+            attempts::{Network, Opened, Part, run_attempts},
             clock::virtual_time,
-            links::Links,
         },
         link::wire::ASSEMBLY,
     },
@@ -56,74 +55,6 @@ pub(super) const RUN: &str = "run";
 /// The file of a node's results.
 const RESULTS_LINGER: &str = "run/results.json";
 
-/// The end of a program.
-pub(super) enum Outcome {
-    Over(Box<Ended>),
-    Failed(RunError),
-    Killed,
-    Panicked(String),
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Outcome::Over(ended) => write!(f, "over, {:?}", ended.history),
-            Outcome::Failed(error) => error.fmt(f),
-            Outcome::Killed => f.write_str("killed"),
-            Outcome::Panicked(text) => f.write_str(text),
-        }
-    }
-}
-
-/// What the scheduler says to a program that waits.
-pub(super) struct Wake {
-    pub now: Instant,
-    pub killed: bool,
-}
-
-/// The program of this thread.
-struct Task {
-    machine: usize,
-    world: Arc<World>,
-    wakes: Receiver<Wake>,
-    messages: Sender<(usize, Message)>,
-}
-
-/// The payload of the unwinding that ends a killed program.
-struct Killed;
-
-thread_local! {
-    static TASK: RefCell<Option<Task>> = const { RefCell::new(None) };
-}
-
-/// Waits until the world says so: at this time or, with `events`, when one has come.
-///
-/// Unwinds if the program was killed.
-pub(super) fn wait_until(until: Duration, events: bool) {
-    let killed = TASK.with_borrow(|task| {
-        let task = task.as_ref()?;
-        let sent = task.messages.send((task.machine, Message::Waits { until, events }));
-        let wake = sent.ok().and_then(|()| task.wakes.recv().ok());
-        Some(match wake {
-            Some(Wake { now, killed }) => {
-                virtual_time::set(now);
-                killed
-            }
-            None => true,
-        })
-    });
-    if killed == Some(true) && !thread::panicking() {
-        panic::resume_unwind(Box::new(Killed));
-    }
-}
-
-pub(super) fn pass(time: Duration) {
-    let now = TASK.with_borrow(|task| Some(task.as_ref()?.world.lock().now));
-    if let Some(now) = now {
-        wait_until(now + time, false);
-    }
-}
-
 /// Starts the program of a machine. It waits for its first [`Wake`].
 pub(super) fn start(
     machine: usize,
@@ -136,9 +67,9 @@ pub(super) fn start(
         let ends = messages.clone();
         let Ok(Wake { now, .. }) = wakes.recv() else { return };
         virtual_time::set(now);
-        TASK.set(Some(Task { machine, world: Arc::clone(&world), wakes, messages }));
+        task::enter(Some(Task { machine, world: Arc::clone(&world), wakes, messages }));
         let ran = panic::catch_unwind(AssertUnwindSafe(|| run(machine, &world)));
-        TASK.set(None);
+        task::enter(None);
         let outcome = match ran {
             Ok(Ok(ended)) => Outcome::Over(Box::new(ended)),
             Ok(Err(error)) => Outcome::Failed(error),
@@ -157,7 +88,8 @@ fn describe(payload: &(dyn Any + Send)) -> String {
 fn run(machine: usize, world: &Arc<World>) -> Result<Ended, RunError> {
     let (experiment, disk) = {
         let state = world.lock();
-        (state.experiment.clone(), Arc::clone(&state.machines[machine].disk))
+        let files = Arc::clone(&state.machines[machine].files);
+        (state.experiment.clone(), SimulatedDisk::new(machine, files, world))
     };
     let (whole, mut checkpoints) = open(machine, experiment, disk.clone())?;
     let design = Arc::clone(&whole.design);
@@ -223,8 +155,8 @@ fn open(
 }
 
 /// The mean in the results on a disk.
-pub(super) fn results(disk: &SimulatedDisk) -> Option<Vec<f32>> {
-    let results: Results = serde_json::from_slice(&disk.look(Path::new(RESULTS_LINGER))?).ok()?;
+pub(super) fn results(files: &Files) -> Option<Vec<f32>> {
+    let results: Results = serde_json::from_slice(&files.look(Path::new(RESULTS_LINGER))?).ok()?;
     Some(results.into_ended().mean)
 }
 
@@ -287,12 +219,7 @@ struct Simulated {
 }
 
 impl Network for Simulated {
-    fn open(
-        &mut self,
-        part: &Part<'_>,
-        restarts: bool,
-        assembly: bool,
-    ) -> Result<(Box<dyn Links>, Sender<Event>), RunError> {
+    fn open(&mut self, part: &Part<'_>, restarts: bool, assembly: bool) -> Opened {
         let membership = if assembly { ASSEMBLY } else { part.membership.id };
         let links = SimulatedLinks::open(&self.world, self.machine, part, membership, restarts);
         // Gradients are computed on this thread.

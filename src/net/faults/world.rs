@@ -5,31 +5,23 @@ use std::{
     collections::BTreeMap,
     env,
     panic::{self, AssertUnwindSafe},
-    path::Path,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         mpsc::{self, Receiver, Sender},
     },
-    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
 use super::{
-    connections::{self, Connection, Parcel},
-    disk::SimulatedDisk,
-    links::{self, HostState},
-    program::{self, Outcome, Wake},
+    connections, links, program,
     scenario::{Fault, Scenario},
+    state::{Act, Bug, Machine, Message, Outcome, Parcel, Program, Ran, State, Wake, World},
 };
 use crate::{
     drive::{Membership, describe_panic},
-    experiment::Experiment,
     mixing::Topology,
-    net::{
-        self,
-        life::{agreement::assembly::check::check_adopted, clock::virtual_time},
-    },
-    rng::{Purpose, Sequence, Stream},
+    net::{self, life::clock::virtual_time},
+    rng::{Purpose, Stream},
 };
 
 /// How long a program that ended with an error stays down.
@@ -40,181 +32,6 @@ const TRIES: u32 = 3;
 
 /// After the last fault everything must end within this time.
 const HEALED: Duration = Duration::from_secs(1_000);
-
-/// Where a node records its membership.
-const MEMBERSHIP: &str = "run/checkpoints/NODE/membership.json";
-
-/// A bug that the checks must find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Bug {
-    /// A writer continues after the last frame that it wrote.
-    NoRetransmission,
-    /// A frame begins again although the receiver has some of its bytes.
-    PieceTwice,
-    /// Checkpoints lack the error memory of the rule.
-    ErrorForgotten,
-    /// A file gets its name before the disk has its contents.
-    RenameBeforeSync,
-    /// Nodes hear of different members of one membership.
-    TwoMemberships,
-    /// A node takes a checkpoint of other members for one of its own.
-    ReplicaKept,
-}
-
-/// What happens at some time.
-#[derive(Debug)]
-pub(super) enum Act {
-    /// A program has waited for long enough, unless it has started another wait since.
-    Wake {
-        machine: usize,
-        wait: u64,
-    },
-    /// A machine starts its program.
-    Start(usize),
-    /// The ends of a link try to connect.
-    Connect(usize),
-    /// Something reaches the other end of a connection.
-    Arrive {
-        connection: u64,
-        from: usize,
-        parcel: Parcel,
-    },
-    /// An end of a connection sends what is due.
-    Tick {
-        connection: u64,
-        end: usize,
-    },
-    /// An end of a connection sees that it is closed.
-    Close {
-        connection: u64,
-        end: usize,
-    },
-    /// A lost link may have to be given up.
-    Expire {
-        host: u64,
-        peer: u32,
-        lost: Duration,
-    },
-    Fault(usize),
-    Mend(usize),
-}
-
-/// What a program says to the scheduler.
-pub(super) enum Message {
-    Waits { until: Duration, events: bool },
-    Ended(Outcome),
-}
-
-/// A program that has been started.
-struct Program {
-    wakes: Sender<Wake>,
-    thread: JoinHandle<()>,
-    wait: u64,
-    /// Whether it waits for events.
-    for_events: bool,
-}
-
-pub(super) struct Machine {
-    pub disk: Arc<SimulatedDisk>,
-    program: Option<Program>,
-    /// The host of the program, if it has one now.
-    pub host: Option<u64>,
-    /// How long the program takes for each event.
-    pub slow: Duration,
-    pub is_asked_to_leave: bool,
-    /// Machines that are down stay so until then.
-    down: bool,
-    /// How often it has ended since all was mended.
-    tries: u32,
-    ended: Option<Duration>,
-    pub outcome: Option<Outcome>,
-}
-
-/// The state of the world.
-pub(super) struct State {
-    pub now: Duration,
-    pub base: Instant,
-    pub rng: Sequence,
-    agenda: BTreeMap<(Duration, u64), Act>,
-    acts: u64,
-    pub machines: Vec<Machine>,
-    pub hosts: BTreeMap<u64, HostState>,
-    pub connections: BTreeMap<u64, Connection>,
-    /// The links of the topology, and how many faults cut each now.
-    pub links: Vec<((usize, usize), u32)>,
-    /// Latencies are longer by this factor.
-    pub delays: u32,
-    pub topology: Arc<Topology>,
-    pub experiment: Experiment,
-    pub bug: Option<Bug>,
-    /// All memberships that a node has recorded.
-    adopted: BTreeMap<u64, Membership>,
-    /// When the last fault is over.
-    healed: Duration,
-    next_id: u64,
-    /// Whether to print what happens.
-    pub traces: bool,
-}
-
-pub(super) struct World(Mutex<State>);
-
-impl State {
-    /// Puts something on the agenda.
-    pub(super) fn at(&mut self, time: Duration, act: Act) {
-        self.acts += 1;
-        self.agenda.insert((time.max(self.now), self.acts), act);
-    }
-
-    pub(super) fn id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
-    }
-
-    /// A random time between these milliseconds.
-    pub(super) fn millis(&mut self, from: u64, to: u64) -> Duration {
-        Duration::from_micros(1000 * from + self.rng.below(1000 * (to - from)))
-    }
-
-    /// The time that something takes to cross a link.
-    pub(super) fn latency(&mut self) -> Duration {
-        self.millis(1, 20) * (1 + self.delays)
-    }
-
-    /// The time as programs see it.
-    pub(super) fn instant(&self) -> Instant {
-        self.base + self.now
-    }
-
-    /// An event has come for the program of this machine.
-    pub(super) fn notify(&mut self, machine: usize) {
-        let Some(program) = &mut self.machines[machine].program else { return };
-        if std::mem::take(&mut program.for_events) {
-            let wait = program.wait;
-            self.at(self.now, Act::Wake { machine, wait });
-        }
-    }
-
-    /// The machine of a link's other end cannot be reached over a link that is cut.
-    pub(super) fn is_cut(&self, link: usize) -> bool {
-        self.links[link].1 > 0
-    }
-
-    fn ends_of(&self, machine: usize) -> Vec<usize> {
-        let has = |&link: &usize| {
-            let (a, b) = self.links[link].0;
-            a == machine || b == machine
-        };
-        (0..self.links.len()).filter(has).collect()
-    }
-
-    fn links_between(&self, group: &[usize]) -> Vec<usize> {
-        let leaves = |&link: &usize| {
-            let (a, b) = self.links[link].0;
-            group.contains(&a) != group.contains(&b)
-        };
-        (0..self.links.len()).filter(leaves).collect()
-    }
-}
 
 /// Prints what happens, but for what happens all the time.
 fn trace(time: Duration, act: &Act) {
@@ -228,27 +45,7 @@ fn trace(time: Duration, act: &Act) {
     }
 }
 
-/// The result of a run.
-pub(super) struct Ran {
-    pub outcomes: Vec<Outcome>,
-    /// The mean in the files of each machine, if it has results.
-    pub means: Vec<Option<Vec<f32>>>,
-    /// When the program of each machine first ended by itself.
-    pub ended: Vec<Option<Duration>>,
-    /// The virtual time that it took.
-    pub time: Duration,
-}
-
 impl World {
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether this bug is planted.
-    pub(super) fn has(&self, bug: Bug) -> bool {
-        self.lock().bug == Some(bug)
-    }
-
     /// All machines are down, at time 0.
     fn new(scenario: &Scenario, bug: Option<Bug>) -> Arc<World> {
         let experiment = scenario.experiment();
@@ -256,72 +53,50 @@ impl World {
         let topology = Arc::new(Topology::parse(spec, scenario.seed).expect("a valid topology"));
         let links: Vec<_> = topology.edges().map(|(a, b)| ((a.index(), b.index()), 0)).collect();
         let nodes = topology.nodes();
-        Arc::new_cyclic(|world| {
-            let machine = |machine| Machine {
-                disk: SimulatedDisk::new(machine, world.clone()),
-                program: None,
-                host: None,
-                slow: Duration::ZERO,
-                is_asked_to_leave: false,
-                down: false,
-                tries: 0,
-                ended: None,
-                outcome: None,
-            };
-            let mut state = State {
-                now: Duration::ZERO,
-                base: Instant::now(),
-                rng: Stream::new(scenario.seed, Purpose::Test).sequence(),
-                agenda: BTreeMap::new(),
-                acts: 0,
-                machines: (0..nodes).map(machine).collect(),
-                hosts: BTreeMap::new(),
-                connections: BTreeMap::new(),
-                links,
-                delays: 0,
-                adopted: BTreeMap::from([(0, Membership::all(nodes))]),
-                topology,
-                experiment,
-                bug,
-                healed: Duration::ZERO,
-                next_id: 0,
-                traces: env::var("GRADVINE_TRACE").is_ok(),
-            };
-            for machine in 0..nodes {
-                let when = state.millis(0, 500);
-                state.at(when, Act::Start(machine));
-            }
-            for link in 0..state.links.len() {
-                let when = state.millis(0, 500);
-                state.at(when, Act::Connect(link));
-            }
-            for (index, (when, length, _)) in scenario.faults.iter().enumerate() {
-                state.at(*when, Act::Fault(index));
-                state.at(*when + *length, Act::Mend(index));
-                state.healed = state.healed.max(*when + *length);
-            }
-            World(Mutex::new(state))
-        })
-    }
-
-    /// Checks the membership that a machine has just recorded against those of the others.
-    pub(super) fn check_recorded(&self, machine: usize) {
-        let state = &mut *self.lock();
-        let nodes = state.topology.nodes();
-        let recorded = |node: usize| {
-            let name = &state.topology.node(node.into()).name;
-            let path = MEMBERSHIP.replace("NODE", name);
-            let bytes = state.machines[node].disk.look(Path::new(&path));
-            bytes.map_or_else(
-                || Membership::all(nodes),
-                |bytes| serde_json::from_slice(&bytes).expect("a whole membership"),
-            )
+        let machine = |_| Machine {
+            files: Arc::default(),
+            program: None,
+            host: None,
+            slow: Duration::ZERO,
+            is_asked_to_leave: false,
+            down: false,
+            tries: 0,
+            ended: None,
+            outcome: None,
         };
-        let disks: Vec<Membership> = (0..nodes).map(recorded).collect();
-        check_adopted(&state.topology, machine, &disks, &mut state.adopted);
-        let Membership { members, cut, .. } = &disks[machine];
-        let part = state.topology.restricted(members, cut).expect("a topology of the members");
-        super::check::check_weights(&part);
+        let mut state = State {
+            now: Duration::ZERO,
+            base: Instant::now(),
+            rng: Stream::new(scenario.seed, Purpose::Test).sequence(),
+            agenda: BTreeMap::new(),
+            acts: 0,
+            machines: (0..nodes).map(machine).collect(),
+            hosts: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            links,
+            delays: 0,
+            adopted: BTreeMap::from([(0, Membership::all(nodes))]),
+            topology,
+            experiment,
+            bug,
+            healed: Duration::ZERO,
+            next_id: 0,
+            traces: env::var("GRADVINE_TRACE").is_ok(),
+        };
+        for machine in 0..nodes {
+            let when = state.millis(0, 500);
+            state.at(when, Act::Start(machine));
+        }
+        for link in 0..state.links.len() {
+            let when = state.millis(0, 500);
+            state.at(when, Act::Connect(link));
+        }
+        for (index, (when, length, _)) in scenario.faults.iter().enumerate() {
+            state.at(*when, Act::Fault(index));
+            state.at(*when + *length, Act::Mend(index));
+            state.healed = state.healed.max(*when + *length);
+        }
+        Arc::new(World(Mutex::new(state)))
     }
 
     /// Runs the scenario.
@@ -362,7 +137,7 @@ impl World {
                     let outcomes =
                         state.machines.iter_mut().filter_map(|machine| machine.outcome.take());
                     let outcomes = outcomes.collect();
-                    let mean = |machine: &Machine| program::results(&machine.disk);
+                    let mean = |machine: &Machine| program::results(&machine.files);
                     let means = state.machines.iter().map(mean).collect();
                     let ended = state.machines.iter().map(|machine| machine.ended).collect();
                     return Ok(Ran { outcomes, means, ended, time: state.now });
@@ -498,13 +273,13 @@ impl World {
                     let place = &mut machines[machine];
                     place.down = true;
                     if *power {
-                        place.disk.lose_power(rng);
+                        place.files.lose_power(rng);
                     }
                     if *damage {
-                        place.disk.damage(rng);
+                        place.files.damage(rng);
                     }
                     if *wipe {
-                        place.disk.wipe();
+                        place.files.wipe();
                     }
                 }
             }
@@ -519,8 +294,8 @@ impl World {
             Fault::Slow { machine } => {
                 self.lock().machines[*machine].slow = Duration::from_millis(40);
             }
-            Fault::FullDisk { machine } => self.lock().machines[*machine].disk.set_full(true),
-            Fault::SlowDisk { machine } => self.lock().machines[*machine].disk.set_slow(200),
+            Fault::FullDisk { machine } => self.lock().machines[*machine].files.set_full(true),
+            Fault::SlowDisk { machine } => self.lock().machines[*machine].files.set_slow(200),
             Fault::Leave { machine } => {
                 let state = &mut *self.lock();
                 state.machines[*machine].is_asked_to_leave = true;
@@ -564,8 +339,8 @@ impl World {
             Fault::Reset { .. } => {}
             Fault::Delay => state.delays -= 30,
             Fault::Slow { machine } => state.machines[*machine].slow = Duration::ZERO,
-            Fault::FullDisk { machine } => state.machines[*machine].disk.set_full(false),
-            Fault::SlowDisk { machine } => state.machines[*machine].disk.set_slow(0),
+            Fault::FullDisk { machine } => state.machines[*machine].files.set_full(false),
+            Fault::SlowDisk { machine } => state.machines[*machine].files.set_slow(0),
         }
     }
 }

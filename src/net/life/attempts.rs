@@ -32,20 +32,18 @@ use crate::{
     units::{NodeId, Round},
 };
 
+/// The links of an attempt, and the sender of the worker's own events.
+pub(crate) type Opened = Result<(Box<dyn Links>, Sender<Event>), RunError>;
+
 /// Opens the links of a node.
 pub(crate) trait Network {
-    /// The links of an attempt, and the sender of the worker's own events. In an `assembly` they
-    /// are for the choice of members. `restarts` says whether this node goes back to a checkpoint
-    /// when the program of a neighbour was started again.
+    /// The links of an attempt, in an `assembly` those for the choice of members. `restarts` says
+    /// whether this node goes back to a checkpoint when the program of a neighbour was started
+    /// again.
     ///
     /// # Errors
     /// If they cannot be opened: the port is taken, or the system gives no more threads.
-    fn open(
-        &mut self,
-        part: &Part<'_>,
-        restarts: bool,
-        assembly: bool,
-    ) -> Result<(Box<dyn Links>, Sender<Event>), RunError>;
+    fn open(&mut self, part: &Part<'_>, restarts: bool, assembly: bool) -> Opened;
 }
 
 /// Runs one node to its end, over as many attempts as it takes; `neighbours` are those of the whole
