@@ -1,11 +1,7 @@
 //! No compression: `identity`. Raw little-endian `f32`, four bytes a number; C(x) = x.
 
-use super::{
-    Blocks, Class, Compressor, Malformed, NonFinite, Size,
-    entry::{Built, Cheaper, Entry},
-    quantizers::block,
-};
-use crate::{rng::Stream, vector};
+use super::prelude::*;
+use crate::vector;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "identity",
@@ -52,7 +48,7 @@ impl Compressor for Identity {
     }
 
     fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
-        block::expect_length(bytes, 4 * len)?;
+        expect_length(bytes, 4 * len)?;
         check_floats(bytes)
     }
 
@@ -63,21 +59,4 @@ impl Compressor for Identity {
     fn gaussian_error(&self, _len: usize) -> Option<f64> {
         Some(0.0)
     }
-}
-
-/// Whether all `f32` of `bytes` are finite.
-pub(super) fn check_floats(bytes: &[u8]) -> Result<(), Malformed> {
-    // By blocks, so that the pass over valid bytes is branch-free.
-    let floats = bytes.as_chunks::<4>().0;
-    let is_bad = |float: &[u8; 4]| !f32::from_le_bytes(*float).is_finite();
-    for (index, block) in floats.chunks(1024).enumerate() {
-        if block.iter().fold(false, |bad, float| bad | is_bad(float)) {
-            let within = block.iter().position(is_bad).unwrap_or(0);
-            return Err(Malformed(format!(
-                "the number at index {} is not finite",
-                index * 1024 + within
-            )));
-        }
-    }
-    Ok(())
 }

@@ -24,18 +24,8 @@
 //! Bytes: P, then Q, both as `f32`, column after column: 4 r (n + m). No number of P exceeds 1 and
 //! none of Q `f32::MAX` / 2r (Q saturates), so that no product overflows `f32`.
 
-use super::{
-    Class, Compressor, Malformed, NonFinite, Size,
-    entry::{Built, Entry, within},
-    kernel::{kernel, range},
-    nominal,
-    quantizers::block::expect_length,
-};
-use crate::{
-    config::{self, ConfigError, params},
-    rng::Stream,
-    vector::{LANES, update, update_by_two},
-};
+use super::prelude::*;
+use crate::vector::{LANES, update_by_two};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "low-rank",

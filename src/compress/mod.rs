@@ -46,6 +46,7 @@ mod list;
 mod low_rank;
 mod nominal;
 mod payload;
+mod prelude;
 mod quantizers;
 mod sketches;
 mod sparse;
@@ -62,6 +63,9 @@ pub use payload::{Format, Payload};
 pub(crate) use payload::{encode_codes, encode_entries, encode_indices};
 pub use sketches::sketch::{CountSketch, SketchShape};
 pub use sparse::entries::Entries;
+
+/// Takes the index and the value of an entry.
+pub type Visit<'a> = &'a mut dyn FnMut(u32, f32);
 
 /// A lossy code for vectors: encodes `len` floats as bytes, and adds decoded bytes to a vector.
 ///
@@ -96,13 +100,7 @@ pub trait Compressor: Send + Sync + fmt::Debug {
     fn add_into(&self, bytes: &[u8], noise: Stream, weight: f32, acc: &mut [f32]);
 
     /// The entries of a sparse payload in ascending order of index, or `false` if C(v) is dense.
-    fn entries(
-        &self,
-        _len: usize,
-        _bytes: &[u8],
-        _noise: Stream,
-        _visit: &mut dyn FnMut(u32, f32),
-    ) -> bool {
+    fn entries(&self, _len: usize, _bytes: &[u8], _noise: Stream, _visit: Visit<'_>) -> bool {
         false
     }
 

@@ -27,7 +27,7 @@ use std::{
 };
 
 use gradvine::{
-    compress::{self, Class, Compressor, Malformed, NonFinite, Size},
+    compress::{self, Class, Compressor, Malformed, NonFinite, Size, Visit},
     drive::{Conclusion, Elapsed, Learner, NodeSpec, Observer},
     gossip::{
         NewRule, NodeConfig, RoundDone,
@@ -478,13 +478,7 @@ impl Compressor for Foreign {
     fn add_into(&self, bytes: &[u8], noise: Stream, weight: f32, acc: &mut [f32]) {
         self.0.add_into(bytes, noise, weight, acc);
     }
-    fn entries(
-        &self,
-        len: usize,
-        bytes: &[u8],
-        noise: Stream,
-        visit: &mut dyn FnMut(u32, f32),
-    ) -> bool {
+    fn entries(&self, len: usize, bytes: &[u8], noise: Stream, visit: Visit<'_>) -> bool {
         self.0.entries(len, bytes, noise, visit)
     }
 }

@@ -4,13 +4,7 @@
 //! relative error is at most 2^-8 over the whole range of normal `f32`, hence delta = 1 - 2^-16.
 
 use super::half_precision::{self, Buffer, CHUNK, Half, HalfPrecision, write_words};
-use crate::{
-    compress::{
-        entry::{Built, Entry},
-        kernel::kernel,
-    },
-    vector::update,
-};
+use crate::compress::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "bf16",

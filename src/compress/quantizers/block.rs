@@ -204,6 +204,27 @@ fn round_nearest(x: &[f32], codes: &mut [u8], place: impl Fn(f32) -> f32) {
     update(codes, x, |code, &x| *code = rounded(place(x)));
 }
 
+/// Checks that all `f32` of `bytes` are finite.
+pub(in crate::compress) fn check_floats(bytes: &[u8]) -> Result<(), Malformed> {
+    check_numbers(bytes, |float| !f32::from_le_bytes(*float).is_finite())
+}
+
+/// Checks numbers of N bytes each; the error names the first one that is not finite.
+#[inline(always)]
+pub(super) fn check_numbers<const N: usize>(
+    bytes: &[u8],
+    is_bad: impl Fn(&[u8; N]) -> bool,
+) -> Result<(), Malformed> {
+    // By blocks, so that the pass over valid bytes is branch-free.
+    for (index, block) in bytes.as_chunks::<N>().0.chunks(1024).enumerate() {
+        if block.iter().fold(false, |bad, number| bad | is_bad(number)) {
+            let index = index * 1024 + block.iter().position(&is_bad).unwrap_or(0);
+            return Err(Malformed(format!("the number at index {index} is not finite")));
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

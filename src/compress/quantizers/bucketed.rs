@@ -3,16 +3,7 @@
 
 use std::fmt;
 
-use super::block::expect_length;
-use crate::{
-    compress::{
-        Blocks, Class, Compressor, Malformed, NonFinite, Size,
-        bits::{BLOCK, Packing},
-        entry::{Built, Entry, within},
-    },
-    config::{self, ConfigError, params},
-    rng::Stream,
-};
+use crate::compress::prelude::*;
 
 /// How a vector is laid out: buckets of `bucket` numbers, the last one shorter, each as a header
 /// and its packed codes.

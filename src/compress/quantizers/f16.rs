@@ -11,13 +11,7 @@ use half::{
 };
 
 use super::half_precision::{self, Buffer, CHUNK, Half, HalfPrecision, write_words};
-use crate::{
-    compress::{
-        entry::{Built, Entry},
-        kernel::kernel,
-    },
-    vector::update,
-};
+use crate::compress::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "f16",

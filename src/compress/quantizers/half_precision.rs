@@ -3,14 +3,7 @@
 
 use std::fmt;
 
-use super::block::expect_length;
-use crate::{
-    compress::{
-        Blocks, Class, Compressor, Malformed, NonFinite, Size,
-        entry::{Cheaper, Entry},
-    },
-    rng::Stream,
-};
+use crate::compress::prelude::*;
 
 /// Numbers converted at a time, on the stack.
 pub(super) const CHUNK: usize = 512;
@@ -67,7 +60,7 @@ impl<H: Half> Compressor for HalfPrecision<H> {
 
     fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
         expect_length(bytes, 2 * len)?;
-        check_words(bytes, H::INFINITE)
+        block::check_numbers(bytes, |word| u16::from_le_bytes(*word) & H::INFINITE == H::INFINITE)
     }
 
     fn add_into(&self, bytes: &[u8], _noise: Stream, weight: f32, acc: &mut [f32]) {
@@ -96,20 +89,4 @@ pub(super) fn write_words(words: &[u16], out: &mut Vec<u8>) {
     } else {
         out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
     }
-}
-
-/// Checks that all 16-bit floats of `bytes` are finite: their exponent bits are not those of
-/// `infinite`.
-fn check_words(bytes: &[u8], infinite: u16) -> Result<(), Malformed> {
-    let is_bad = |word: &[u8; 2]| u16::from_le_bytes(*word) & infinite == infinite;
-    for (index, block) in bytes.as_chunks::<2>().0.chunks(1024).enumerate() {
-        if block.iter().fold(false, |bad, word| bad | is_bad(word)) {
-            let within = block.iter().position(is_bad).unwrap_or(0);
-            return Err(Malformed(format!(
-                "the number at index {} is not finite",
-                index * 1024 + within
-            )));
-        }
-    }
-    Ok(())
 }

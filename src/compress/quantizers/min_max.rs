@@ -16,20 +16,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    block,
-    bucketed::{Bucketed, Layout, Quantizer},
-};
-use crate::{
-    compress::{
-        Class,
-        entry::{Built, Cheaper, Entry, within},
-        kernel::{kernel, range},
-        nominal,
-    },
-    config::{self, ConfigError, params},
-    rng::Stream,
-};
+use super::bucketed::{Bucketed, Layout, Quantizer};
+use crate::compress::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "min-max",

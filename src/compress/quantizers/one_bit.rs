@@ -16,15 +16,8 @@
 //! DIFFERENCE: buckets of 512 where the paper takes the columns of each weight matrix, which a
 //! compressor does not know. The paper's residual is error feedback, which is part of rules here.
 
-use super::{
-    block,
-    bucketed::{self, Quantizer},
-};
-use crate::{
-    compress::{Class, entry::Entry, kernel::kernel},
-    rng::Stream,
-    vector::{LANES, update},
-};
+use super::bucketed::{self, Quantizer};
+use crate::{compress::prelude::*, vector::LANES};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "one-bit",

@@ -15,20 +15,8 @@
 //! (norms under 1e-38 or over `f32::MAX`): still unbiased, since |x_i| <= s step always.
 //! Probabilities are multiples of 2^-15: expectations are exact to 2^-16 of a step.
 
-use super::{
-    block,
-    bucketed::{Bucketed, Layout, Quantizer},
-};
-use crate::{
-    compress::{
-        Class,
-        entry::{Built, Cheaper, Entry, within},
-        kernel::{self, kernel},
-        nominal,
-    },
-    config::{self, ConfigError, params},
-    rng::Stream,
-};
+use super::bucketed::{Bucketed, Layout, Quantizer};
+use crate::compress::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "qsgd",

@@ -9,18 +9,8 @@
 //! DIFFERENCE: buckets of 512 where the paper takes the whole vector (`bucket = 0`) or a layer of
 //! the model.
 
-use super::{
-    block,
-    bucketed::{self, Quantizer},
-};
-use crate::{
-    compress::{
-        Class,
-        entry::Entry,
-        kernel::{self, kernel},
-    },
-    rng::Stream,
-};
+use super::bucketed::{self, Quantizer};
+use crate::compress::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "sign",

@@ -19,21 +19,8 @@
 //! which is nearly the same for gradients, because equal numbers would be cut off to 0.
 //! Probabilities are multiples of 2^-15.
 
-use super::{
-    block,
-    bucketed::{Bucketed, Layout, Quantizer},
-};
-use crate::{
-    compress::{
-        Class,
-        entry::{Built, Entry},
-        kernel::{self, kernel, range},
-        nominal,
-        trits::Trits,
-    },
-    config::{self, ConfigError, params},
-    rng::Stream,
-};
+use super::bucketed::{Bucketed, Layout, Quantizer};
+use crate::compress::{prelude::*, trits::Trits};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "ternary",

@@ -18,18 +18,7 @@
 //! kept: with 16 a number takes more than three of its four bytes, and `identity` is the better
 //! code.
 
-use super::block::expect_length;
-use crate::{
-    compress::{
-        Blocks, Class, Compressor, Malformed, NonFinite, Size,
-        bits::{BLOCK, Packing},
-        entry::{Built, Entry, within},
-        kernel::kernel,
-    },
-    config::{self, ConfigError, params},
-    rng::Stream,
-    vector::update,
-};
+use crate::compress::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "truncate",

@@ -15,15 +15,8 @@
 
 use super::{cells, sketch::MOST_COLUMNS};
 use crate::{
-    compress::{
-        Class, Compressor, Malformed, NonFinite, Size, SketchShape,
-        entry::{Built, Entry, within},
-        identity::check_floats,
-        nominal,
-        quantizers::block,
-    },
-    config::{self, ConfigError, params},
-    rng::{Purpose, Sequence, Stream},
+    compress::{SketchShape, prelude::*},
+    rng::{Purpose, Sequence},
 };
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -92,7 +85,7 @@ impl Compressor for Table {
     }
 
     fn check(&self, _len: usize, bytes: &[u8]) -> Result<(), Malformed> {
-        block::expect_length(bytes, 4 * self.shape.cells())?;
+        expect_length(bytes, 4 * self.shape.cells())?;
         check_floats(bytes)
     }
 

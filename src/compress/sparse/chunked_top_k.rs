@@ -25,19 +25,7 @@ use super::{
     kept::{Ahead, adder, floats},
     select::{self, Cut},
 };
-use crate::{
-    compress::{
-        Class, Compressor, Malformed, NonFinite, Size,
-        bits::{BLOCK, Packing},
-        entry::{Built, Cheaper, Entry, within},
-        identity::check_floats,
-        kernel::kernel,
-        quantizers::block,
-    },
-    config::{self, ConfigError, params},
-    rng::Stream,
-    vector::update,
-};
+use crate::compress::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "chunked-top-k",
@@ -188,7 +176,7 @@ impl Compressor for ChunkedTopK {
     }
 
     fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
-        block::expect_length(bytes, self.bytes(len))?;
+        expect_length(bytes, self.bytes(len))?;
         self.each(len, bytes, |start, part, values, indices| {
             let wrong = |what: String| Malformed(format!("chunk {}: {what}", start / self.chunk));
             if self.exact {
@@ -213,13 +201,7 @@ impl Compressor for ChunkedTopK {
         add(self, bytes, weight, acc);
     }
 
-    fn entries(
-        &self,
-        len: usize,
-        bytes: &[u8],
-        _noise: Stream,
-        visit: &mut dyn FnMut(u32, f32),
-    ) -> bool {
+    fn entries(&self, len: usize, bytes: &[u8], _noise: Stream, visit: Visit<'_>) -> bool {
         let read = self.each(len, bytes, |start, part, values, indices| {
             let mut position = 0;
             part.set.visit(indices, |index| {

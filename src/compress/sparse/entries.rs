@@ -8,9 +8,7 @@ use super::{
     kept::{adder, floats},
     select::{self, Cut, magnitude},
 };
-use crate::compress::{
-    Malformed, NonFinite, identity::check_floats, kernel::kernel, quantizers::block,
-};
+use crate::compress::prelude::*;
 
 /// Some entries of a vector, ascending by index, each index once. Buffers are kept when it is
 /// cleared.
@@ -178,7 +176,7 @@ pub(crate) fn check(len: usize, most: usize, bytes: &[u8]) -> Result<(), Malform
     if values.len() / 4 > most {
         return Err(Malformed(format!("{} entries where at most {most} belong", values.len() / 4)));
     }
-    block::expect_length(indices, set.bytes())?;
+    expect_length(indices, set.bytes())?;
     check_floats(values)?;
     set.check(indices)
 }

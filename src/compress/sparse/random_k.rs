@@ -14,17 +14,7 @@ use super::{
     gaps::{self, BATCH, LANES},
     kept::{self, Ahead, Kept, adder, floats},
 };
-use crate::{
-    compress::{
-        Class, Compressor, Malformed, NonFinite, Size,
-        entry::{Built, Entry},
-        identity::check_floats,
-        quantizers::block,
-    },
-    config::{self, ConfigError, params},
-    rng::{Sequence, Stream},
-    vector::update,
-};
+use crate::{compress::prelude::*, rng::Sequence};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "random-k",
@@ -112,7 +102,7 @@ impl Compressor for RandomK {
     }
 
     fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
-        block::expect_length(bytes, 4 * self.kept.of(len))?;
+        expect_length(bytes, 4 * self.kept.of(len))?;
         check_floats(bytes)
     }
 
@@ -123,13 +113,7 @@ impl Compressor for RandomK {
         adder.finish();
     }
 
-    fn entries(
-        &self,
-        len: usize,
-        bytes: &[u8],
-        noise: Stream,
-        visit: &mut dyn FnMut(u32, f32),
-    ) -> bool {
+    fn entries(&self, len: usize, bytes: &[u8], noise: Stream, visit: Visit<'_>) -> bool {
         let mut values = floats(bytes);
         choose(len, self.kept.of(len), noise, |index| {
             visit(index as u32, values.next().unwrap_or(0.0));

@@ -13,19 +13,7 @@ use super::{
     kept::{self, Kept, adder, floats},
     select::{self, Cut},
 };
-use crate::{
-    compress::{
-        Class, Compressor, Malformed, NonFinite, Size,
-        entry::{Built, Entry},
-        identity::check_floats,
-        kernel::kernel,
-        nominal,
-        quantizers::block,
-    },
-    config::{self, ConfigError, params},
-    rng::Stream,
-    vector::update,
-};
+use crate::compress::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "top-k",
@@ -92,7 +80,7 @@ impl Compressor for TopK {
     }
 
     fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
-        block::expect_length(bytes, self.size(len).limit())?;
+        expect_length(bytes, self.size(len).limit())?;
         let (values, indices) = bytes.split_at(4 * self.kept.of(len));
         check_floats(values)?;
         self.set(len).check(indices)
@@ -106,13 +94,7 @@ impl Compressor for TopK {
         adder.finish();
     }
 
-    fn entries(
-        &self,
-        len: usize,
-        bytes: &[u8],
-        _noise: Stream,
-        visit: &mut dyn FnMut(u32, f32),
-    ) -> bool {
+    fn entries(&self, len: usize, bytes: &[u8], _noise: Stream, visit: Visit<'_>) -> bool {
         let (values, indices) = bytes.split_at(4 * self.kept.of(len));
         let mut values = floats(values);
         self.set(len).visit(indices, |index| visit(index, values.next().unwrap_or(0.0)));
