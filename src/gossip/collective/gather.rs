@@ -99,10 +99,13 @@ impl Gather {
         &mut self.acc
     }
 
-    /// After all frames, if all nodes add: `x -= step * mean`. Then sets the mean to 0.
-    pub fn land(&mut self, step: f32, x: &mut [f32]) {
+    /// After all frames, if all nodes add: `x -= step * f(mean)`, with f in place. Then sets the
+    /// mean to 0.
+    pub fn land(&mut self, step: f32, x: &mut [f32], f: impl FnOnce(&mut [f32])) {
         if self.pattern == Pattern::AllToAll {
-            vector::axpy(-step, self.mean(), x);
+            let mean = self.mean();
+            f(mean);
+            vector::axpy(-step, mean, x);
             self.acc.fill(0.0);
         }
     }

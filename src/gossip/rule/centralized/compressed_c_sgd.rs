@@ -15,6 +15,7 @@
 //! is sooner below that than g_i. With a step that is a power of two bf16 and truncate give the
 //! same bits too. State: the mean, on nodes that add.
 
+use super::gathering::{Gathered, Gathers};
 use crate::{compress::Class, gossip::rule::prelude::*};
 
 /// The constant `collective` of every rule that gathers compressed vectors.
@@ -76,45 +77,14 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let plan = Collective::after_gradient(pattern, nodes, vec![format.clone(), down]);
     Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
         let gather = Gather::new(pattern, nodes, node, format.clone(), x.len());
-        Compressed { gather }
+        Gathered { rule: CompressedCSgd, gather }
     }))
 }
 
-struct Compressed {
-    gather: Gather,
-}
+struct CompressedCSgd;
 
-impl Party for Compressed {
-    fn outgoing(&mut self, local: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
-        out.vector(if at.exchange == 0 { &local.update } else { self.gather.mean() })
-    }
-
-    fn sent(&mut self, local: &mut Local, at: &At, _: Option<NodeId>, own: &Payload<'_>) {
-        if at.exchange == 0 {
-            return self.gather.sent(own);
-        }
-        // The server takes the step that it sends to the others.
-        self.gather.sent_result(own, 1.0, &mut local.x);
-    }
-
-    fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        self.gather.received(at, from, p, 1.0, &mut local.x);
-        Ok(())
-    }
-
-    fn copies(&self) -> Option<&dyn Copies> {
-        Some(&SameModel)
-    }
-}
-
-impl Rule for Compressed {
-    fn gradient(&mut self, _: &mut Local, _: Round, _: f32) {}
-
-    fn land(&mut self, local: &mut Local, _: &At) {
-        self.gather.land(1.0, &mut local.x);
-    }
-
-    fn state(&mut self, visitor: &mut dyn Visitor) {
-        self.gather.state(visitor);
+impl Gathers for CompressedCSgd {
+    fn step(&self) -> f32 {
+        1.0
     }
 }

@@ -65,19 +65,8 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let mut chosen = c_sgd::Params { collective: params.collective, group: params.group };
     let pattern = chosen.choose(ENTRY.name, setting)?;
     params.collective = chosen.collective;
-    let within = |key: &str, value: i64, least: i64| {
-        if (least..=1000).contains(&value) {
-            Ok(value as u32)
-        } else {
-            Err(ConfigError::new(
-                key,
-                value,
-                format!("expected a whole number from {least} to 1000"),
-            ))
-        }
-    };
-    let delay = within("rule.delay", params.delay, 0)?;
-    let period = u64::from(within("rule.period", params.period, 1)?);
+    let delay = whole("rule.delay", params.delay, 0, 1000)? as u32;
+    let period = whole("rule.period", params.period, 1, 1000)?;
     let (nodes, compensate) = (setting.topology.nodes(), params.compensate);
     let plan = Collective::sum(pattern, nodes, setting.parameters, delay, period);
     Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, x| {

@@ -7,6 +7,7 @@
 //! memories hold gradients, not steps: when the step decays, stored errors are applied with the new
 //! step. Node 0 is the server and also a worker. State: d_i; at node 0 d_s.
 
+use super::gathering::{Gathered, Gathers};
 use crate::gossip::rule::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -33,49 +34,22 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let warnings = setting.require_contraction(ENTRY.name)?;
     let (nodes, format) = (setting.topology.nodes(), setting.compressed());
     let plan = Collective::after_gradient(pattern, nodes, vec![format.clone()]);
-    ENTRY.without_constants(table, plan, warnings, move |node, x| DoubleSqueeze {
+    ENTRY.without_constants(table, plan, warnings, move |node, x| Gathered {
+        rule: DoubleSqueeze { step: 0.0, error: vec![0.0; x.len()] },
+        // At the server: d_s, to which the mean is added to become v.
         gather: Gather::new(pattern, nodes, node, format.clone(), x.len()),
-        step: 0.0,
-        error: vec![0.0; x.len()],
     })
 }
 
 struct DoubleSqueeze {
-    /// At the server: d_s, to which the mean is added to become v.
-    gather: Gather,
     /// lr of this round.
     step: f32,
     /// d_i, and v_i while it is compressed.
     error: Vec<f32>,
 }
 
-impl Party for DoubleSqueeze {
-    fn outgoing(&mut self, _: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
-        out.vector(if at.exchange == 0 { &self.error } else { self.gather.mean() })
-    }
-
-    fn sent(&mut self, local: &mut Local, at: &At, _: Option<NodeId>, own: &Payload<'_>) {
-        if at.exchange == 0 {
-            own.add_into(-1.0, &mut self.error);
-            self.gather.sent(own);
-        } else {
-            own.add_into(-1.0, self.gather.mean());
-            own.add_into(-self.step, &mut local.x);
-        }
-    }
-
-    fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        self.gather.received(at, from, p, self.step, &mut local.x);
-        Ok(())
-    }
-
-    fn copies(&self) -> Option<&dyn Copies> {
-        Some(&SameModel)
-    }
-}
-
-impl Rule for DoubleSqueeze {
-    fn gradient(&mut self, local: &mut Local, _: Round, step: f32) {
+impl Gathers for DoubleSqueeze {
+    fn gradient(&mut self, local: &mut Local, step: f32) {
         self.step = step;
         // g = update / lr; a step of 0 gives no g and moves nothing.
         let inverse = if step > 0.0 { 1.0 / step } else { 0.0 };
@@ -84,8 +58,16 @@ impl Rule for DoubleSqueeze {
         }
     }
 
-    fn state(&mut self, visitor: &mut dyn Visitor) {
-        visitor.vector("d_i", &mut self.error);
-        self.gather.state(visitor);
+    fn memory(&mut self) -> Option<(&'static str, &mut Vec<f32>)> {
+        Some(("d_i", &mut self.error))
+    }
+
+    fn step(&self) -> f32 {
+        self.step
+    }
+
+    fn sent_mean(&mut self, gather: &mut Gather, own: &Payload<'_>, x: &mut [f32]) {
+        own.add_into(-1.0, gather.mean());
+        own.add_into(-self.step, x);
     }
 }

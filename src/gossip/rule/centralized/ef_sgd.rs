@@ -10,7 +10,10 @@
 //! weight. x - mean e moves as SGD does. All-to-all, or a server that sends the exact mean back.
 //! State: e_i; the mean on nodes that add.
 
-use super::{compressed_c_sgd, gathering};
+use super::{
+    compressed_c_sgd,
+    gathering::{self, Gathered, Gathers},
+};
 use crate::gossip::rule::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -42,58 +45,39 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let plan = Collective::after_gradient(pattern, nodes, vec![format.clone(), setting.dense()]);
     Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
         let gather = Gather::new(pattern, nodes, node, format.clone(), x.len());
-        let zeros = vec![0.0; x.len()];
-        EfSgd { gather, decay: 1.0, step: 1.0, error: zeros }
+        EfSgd::rule(gather, 1.0, 1.0, x.len())
     }))
 }
 
-/// The rule of one node, also that of `sparse-loco`.
+/// What a node remembers, also one of `sparse-loco`.
 pub(crate) struct EfSgd {
-    pub gather: Gather,
     /// What is kept of the memory in each round: 1 here.
-    pub decay: f32,
+    decay: f32,
     /// The multiple of the mean that the model moves by: 1 here.
-    pub step: f32,
+    step: f32,
     /// e_i, and p_i while it is compressed.
-    pub error: Vec<f32>,
+    error: Vec<f32>,
 }
 
-impl Party for EfSgd {
-    fn outgoing(&mut self, _: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
-        out.vector(if at.exchange == 0 { &self.error } else { self.gather.mean() })
-    }
-
-    fn sent(&mut self, local: &mut Local, at: &At, _: Option<NodeId>, own: &Payload<'_>) {
-        if at.exchange == 0 {
-            own.add_into(-1.0, &mut self.error);
-            return self.gather.sent(own);
-        }
-        self.gather.sent_result(own, self.step, &mut local.x);
-    }
-
-    fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        self.gather.received(at, from, p, self.step, &mut local.x);
-        Ok(())
-    }
-
-    fn copies(&self) -> Option<&dyn Copies> {
-        Some(&SameModel)
+impl EfSgd {
+    /// The rule with this decay and this step, for vectors of `d` numbers.
+    pub(crate) fn rule(gather: Gather, decay: f32, step: f32, d: usize) -> Gathered<EfSgd> {
+        Gathered { rule: EfSgd { decay, step, error: vec![0.0; d] }, gather }
     }
 }
 
-impl Rule for EfSgd {
-    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
+impl Gathers for EfSgd {
+    fn gradient(&mut self, local: &mut Local, _: f32) {
         for (e, u) in self.error.iter_mut().zip(&local.update) {
             *e = self.decay * *e + u;
         }
     }
 
-    fn land(&mut self, local: &mut Local, _: &At) {
-        self.gather.land(self.step, &mut local.x);
+    fn memory(&mut self) -> Option<(&'static str, &mut Vec<f32>)> {
+        Some(("e_i", &mut self.error))
     }
 
-    fn state(&mut self, visitor: &mut dyn Visitor) {
-        visitor.vector("e_i", &mut self.error);
-        self.gather.state(visitor);
+    fn step(&self) -> f32 {
+        self.step
     }
 }

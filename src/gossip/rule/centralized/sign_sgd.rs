@@ -9,7 +9,10 @@
 //! within about lr sqrt(d), and with heterogeneous data not to the minimum: a majority is not a
 //! mean. State: the votes, on nodes that count.
 
-use super::{compressed_c_sgd, gathering};
+use super::{
+    compressed_c_sgd,
+    gathering::{self, Gathered, Gathers},
+};
 use crate::{compress, gossip::rule::prelude::*};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -55,14 +58,11 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let plan = Collective::after_gradient(pattern, nodes, vec![format.clone()]);
     Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, x| {
         let gather = Gather::sum(pattern, node, format.clone(), x.len());
-        let all = pattern == Pattern::AllToAll;
-        SignSgd { all, gather, step: 0.0 }
+        Gathered { rule: SignSgd { step: 0.0 }, gather }
     }))
 }
 
 struct SignSgd {
-    all: bool,
-    gather: Gather,
     /// lr of this round.
     step: f32,
 }
@@ -74,50 +74,24 @@ fn to_signs(v: &mut [f32]) {
     }
 }
 
-impl Party for SignSgd {
-    fn outgoing(&mut self, local: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
-        if at.exchange == 0 {
-            if let Some(wrong) = NonFinite::first_in(&local.update) {
-                return Err(wrong);
-            }
-            to_signs(&mut local.update);
-            return out.vector(&local.update);
-        }
-        let votes = self.gather.mean();
-        to_signs(votes);
-        out.vector(votes)
-    }
-
-    fn sent(&mut self, local: &mut Local, at: &At, _: Option<NodeId>, own: &Payload<'_>) {
-        if at.exchange == 0 {
-            return self.gather.sent(own);
-        }
-        self.gather.sent_result(own, self.step, &mut local.x);
-    }
-
-    fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        self.gather.received(at, from, p, self.step, &mut local.x);
-        Ok(())
-    }
-
-    fn copies(&self) -> Option<&dyn Copies> {
-        Some(&SameModel)
-    }
-}
-
-impl Rule for SignSgd {
-    fn gradient(&mut self, _: &mut Local, _: Round, step: f32) {
+impl Gathers for SignSgd {
+    fn gradient(&mut self, _: &mut Local, step: f32) {
         self.step = step;
     }
 
-    fn land(&mut self, local: &mut Local, _: &At) {
-        if self.all {
-            to_signs(self.gather.mean());
-            self.gather.land(self.step, &mut local.x);
+    fn vector<'a>(&'a mut self, local: &'a mut Local) -> Result<&'a [f32], NonFinite> {
+        if let Some(wrong) = NonFinite::first_in(&local.update) {
+            return Err(wrong);
         }
+        to_signs(&mut local.update);
+        Ok(&local.update)
     }
 
-    fn state(&mut self, visitor: &mut dyn Visitor) {
-        self.gather.state(visitor);
+    fn direct(&self, votes: &mut [f32]) {
+        to_signs(votes);
+    }
+
+    fn step(&self) -> f32 {
+        self.step
     }
 }

@@ -19,6 +19,7 @@
 //! copy per neighbour.
 
 use crate::gossip::rule::{
+    decentralized::qg_dsgdm,
     prelude::*,
     public_copies::{GossipStep, Mixing, Movement},
 };
@@ -39,8 +40,8 @@ pub(crate) const ENTRY: Entry = Entry {
     conditions: "a contraction (nominal delta > 0); a symmetric W that stays the same; the \
                  momentum is the rule's: optimizer.momentum beside it is refused",
     constants: &[
-        ("momentum", "beta, from 0 to below 1; default 0.9 (Lin et al. 2021)"),
-        ("mu", "from 0 to below 1; default: momentum (Lin et al. 2021)"),
+        qg_dsgdm::MOMENTUM,
+        qg_dsgdm::MU,
         (
             "gossip_step",
             "omega; default as that of compressed-gasloc with the momentum beta, of a biased C (1 \
@@ -100,12 +101,7 @@ impl Movement for QuasiGlobal {
     }
 
     fn mixed(&mut self, next: &[f32]) {
-        if self.lr > 0.0 {
-            let weight = (1.0 - self.mu) / self.lr;
-            for ((m, x), next) in self.m.iter_mut().zip(&self.x).zip(next) {
-                *m = self.mu * *m + weight * (x - next);
-            }
-        }
+        qg_dsgdm::follow(&mut self.m, self.mu, self.lr, &self.x, next);
     }
 
     fn state(&mut self, visitor: &mut dyn Visitor) {

@@ -12,6 +12,12 @@
 
 use crate::gossip::rule::prelude::*;
 
+/// The constants of this rule and of `compressed-qg-dsgdm`.
+pub(crate) const MOMENTUM: (&str, &str) =
+    ("momentum", "beta, from 0 to below 1; default 0.9 (Lin et al. 2021)");
+pub(crate) const MU: (&str, &str) =
+    ("mu", "from 0 to below 1; default: momentum (Lin et al. 2021)");
+
 pub(crate) const ENTRY: Entry = Entry {
     name: "qg-dsgdm",
     summary: "D-PSGD with a momentum of the mixed models, for data that differ between nodes",
@@ -22,10 +28,7 @@ pub(crate) const ENTRY: Entry = Entry {
     state: "the momentum m",
     sends: "the whole model, 4 d bytes",
     conditions: "rho < 1; the momentum is the rule's: optimizer.momentum beside it is refused",
-    constants: &[
-        ("momentum", "beta, from 0 to below 1; default 0.9 (Lin et al. 2021)"),
-        ("mu", "from 0 to below 1; default: momentum (Lin et al. 2021)"),
-    ],
+    constants: &[MOMENTUM, MU],
     follows_schedules: true,
     own_momentum: true,
     needs_step: true,
@@ -62,6 +65,16 @@ struct QgDsgdm {
     acc: Vec<f32>,
 }
 
+/// m' = mu m + (1 - mu) (x - x') / lr; a round with step 0 leaves m as it is.
+pub(crate) fn follow(m: &mut [f32], mu: f32, lr: f32, x: &[f32], next: &[f32]) {
+    if lr > 0.0 {
+        let weight = (1.0 - mu) / lr;
+        for ((m, x), next) in m.iter_mut().zip(x).zip(next) {
+            *m = mu * *m + weight * (x - next);
+        }
+    }
+}
+
 impl Party for QgDsgdm {
     fn outgoing(&mut self, local: &mut Local, _: &At, out: &mut Writer<'_>) -> Encoded {
         out.vector(&local.update)
@@ -84,12 +97,7 @@ impl Rule for QgDsgdm {
     }
 
     fn land(&mut self, local: &mut Local, _: &At) {
-        if self.lr > 0.0 {
-            let weight = (1.0 - self.mu) / self.lr;
-            for ((m, x), next) in self.m.iter_mut().zip(&local.x).zip(&self.acc) {
-                *m = self.mu * *m + weight * (x - next);
-            }
-        }
+        follow(&mut self.m, self.mu, self.lr, &local.x, &self.acc);
         std::mem::swap(&mut local.x, &mut self.acc);
     }
 

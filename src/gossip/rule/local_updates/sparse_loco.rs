@@ -84,10 +84,8 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let (nodes, format) = (setting.topology.nodes(), setting.compressed());
     let frames = vec![format.clone(), setting.dense()];
     let plan = Collective::after_gradient(pattern, nodes, frames);
-    Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| EfSgd {
-        gather: Gather::new(pattern, nodes, node, format.clone(), x.len()),
-        decay,
-        step,
-        error: vec![0.0; x.len()],
+    Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
+        let gather = Gather::new(pattern, nodes, node, format.clone(), x.len());
+        EfSgd::rule(gather, decay, step, x.len())
     }))
 }
