@@ -16,6 +16,21 @@ use crate::{
     units::Round,
 };
 
+/// An update that is wanted, with vectors that the driver lends for it.
+#[derive(Debug)]
+pub struct Wanted<'a> {
+    /// The round that it is for.
+    pub round: Round,
+    /// The model.
+    pub x: &'a Arc<Vec<f32>>,
+    /// The buffer for the update.
+    pub update: Vec<f32>,
+}
+
+/// The update, in the buffer that was lent or in another one of its length, and the mean loss of
+/// the batches; or why this node cannot continue.
+pub type Computed = Result<(Vec<f32>, f64), String>;
+
 /// One node's data, loss and optimizer: all that a driver needs from learning.
 pub trait Learner: Send {
     /// Data on which all nodes must agree before round 0 (sums for standardisation). Either all
@@ -54,13 +69,8 @@ pub trait Learner: Send {
     ///
     /// # Errors
     /// Why this node cannot continue. The run ends, and its neighbours get the reason.
-    fn compute_lent(
-        &mut self,
-        round: Round,
-        x: &Arc<Vec<f32>>,
-        mut update: Vec<f32>,
-        ready: &mut Ready<'_>,
-    ) -> Result<(Vec<f32>, f64), String> {
+    fn compute_lent(&mut self, wanted: Wanted<'_>, ready: &mut Ready<'_>) -> Computed {
+        let Wanted { round, x, mut update } = wanted;
         let loss = self.compute_by_parts(round, x, &mut update, ready);
         Ok((update, loss))
     }
@@ -155,7 +165,7 @@ pub fn compute(
     };
     // A learner that has panicked is not called again.
     let computed = panic::catch_unwind(AssertUnwindSafe(|| {
-        let computed = learner.compute_lent(round, &x, update, &mut ready)?;
+        let computed = learner.compute_lent(Wanted { round, x: &x, update }, &mut ready)?;
         let diverged = learner.diverged(computed.1, &x, &computed.0);
         Ok((computed, learner.step(round), learner.ends(), learner.tally(), diverged))
     }));

@@ -9,7 +9,7 @@ mod observer;
 
 pub use ended::{Absence, Ended, RunError};
 pub(crate) use learner::describe_panic;
-pub use learner::{Conclusion, Learner, compute};
+pub use learner::{Computed, Conclusion, Learner, Wanted, compute};
 pub use lent::Lent;
 pub use membership::{Change, Membership};
 pub use observer::{Elapsed, NoopObserver, Observer, Waiting};

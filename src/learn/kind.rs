@@ -120,16 +120,19 @@ pub struct ModelShape {
 /// and are then reused.
 pub trait Learner: Send {
     /// The sum of the losses of these rows at `x`, and its gradient, if requested.
-    fn block(
-        &mut self,
-        x: &[f32],
-        features: ArrayView2<'_, f32>,
-        targets: Targets<'_>,
-        gradient: Option<Gradient<'_>>,
-    ) -> Sums;
+    fn block(&mut self, x: &[f32], rows: Block<'_>, gradient: Option<Gradient<'_>>) -> Sums;
 
     /// Probabilities of the classes, or the predicted numbers: rows x outputs.
     fn predict(&mut self, x: &[f32], features: ArrayView2<'_, f32>, out: ArrayViewMut2<'_, f32>);
+}
+
+/// A block of rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Block<'a> {
+    /// rows x inputs.
+    pub features: ArrayView2<'a, f32>,
+    /// What they are to give.
+    pub targets: Targets<'a>,
 }
 
 /// The targets of a block of rows.

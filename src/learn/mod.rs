@@ -62,7 +62,7 @@ internals!({
     batches::Batches,
     confidence::{Bin, most_probable},
     counts::{ClassCounts, Counts, ValueSums},
-    kind::{Gradient, Kind, Learner, Sums, Targets},
+    kind::{Block, Gradient, Kind, Learner, Sums, Targets},
     model::MAX_PARAMETERS,
     model_file::{SavedModel, read_tensors},
     optimizer::Optimizer,

@@ -3,10 +3,10 @@
 
 use std::{ops::Range, sync::Arc};
 
-use ndarray::{ArrayView2, Axis, Slice};
+use ndarray::{Axis, Slice};
 
 use super::{
-    Batch, Evaluation, Gradient, Learner, Objective, Ready, Sums, Targets, Tensor,
+    Batch, Block, Evaluation, Gradient, Learner, Objective, Ready, Sums, Targets, Tensor,
     kinds::affine::{buffer, view},
 };
 use crate::data::{Dataset, Target};
@@ -71,7 +71,7 @@ impl Supervised {
             }
         };
         let features = view(&self.features[..rows.len() * inputs], rows.len(), inputs);
-        self.learner.block(x, features, targets, Some(gradient))
+        self.learner.block(x, Block { features, targets }, Some(gradient))
     }
 }
 
@@ -129,14 +129,12 @@ impl Objective for Supervised {
                 }
             }
             Batch::All => {
-                for (features, targets) in blocks(&self.data) {
+                for rows in blocks(&self.data) {
                     left -= 1;
                     let ready: Option<&mut Ready<'_>> =
                         if left == 0 { Some(&mut reported) } else { None };
-                    loss += self
-                        .learner
-                        .block(x, features, targets, Some(Gradient { weight, add, out, ready }))
-                        .loss;
+                    let gradient = Gradient { weight, add, out, ready };
+                    loss += self.learner.block(x, rows, Some(gradient)).loss;
                     add = true;
                 }
             }
@@ -156,8 +154,8 @@ impl Objective for Supervised {
 /// Loss and accuracy over all rows.
 pub(super) fn evaluate(learner: &mut dyn Learner, x: &[f32], data: &Dataset) -> Evaluation {
     let mut total = Sums::default();
-    for (features, targets) in blocks(data) {
-        let sums = learner.block(x, features, targets, None);
+    for rows in blocks(data) {
+        let sums = learner.block(x, rows, None);
         total.loss += sums.loss;
         total.correct += sums.correct;
     }
@@ -170,7 +168,7 @@ pub(super) fn evaluate(learner: &mut dyn Learner, x: &[f32], data: &Dataset) -> 
 }
 
 /// A dataset in blocks of rows, in order.
-fn blocks(data: &Dataset) -> impl Iterator<Item = (ArrayView2<'_, f32>, Targets<'_>)> {
+fn blocks(data: &Dataset) -> impl Iterator<Item = Block<'_>> {
     (0..data.rows()).step_by(BLOCK_ROWS).map(|start| {
         let end = (start + BLOCK_ROWS).min(data.rows());
         let targets = match &data.target {
@@ -179,6 +177,7 @@ fn blocks(data: &Dataset) -> impl Iterator<Item = (ArrayView2<'_, f32>, Targets<
                 Targets::Values(values.slice_axis(Axis(0), Slice::from(start..end)))
             }
         };
-        (data.features.slice_axis(Axis(0), Slice::from(start..end)), targets)
+        let features = data.features.slice_axis(Axis(0), Slice::from(start..end));
+        Block { features, targets }
     })
 }

@@ -18,6 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::{EndError, Event, Measures, Node, NodeResult, handle::Linked};
 use crate::{
     config::ConfigError,
+    drive::{Computed, Wanted},
     gossip::plan,
     learn::Ready,
     run::{Design, Gradients, OwnLearner},
@@ -477,13 +478,8 @@ impl Gradients for RequestingLearner {
         true
     }
 
-    fn compute_lent(
-        &mut self,
-        round: Round,
-        x: &Arc<Vec<f32>>,
-        update: Vec<f32>,
-        ready: &mut Ready<'_>,
-    ) -> Result<(Vec<f32>, f64), String> {
+    fn compute_lent(&mut self, wanted: Wanted<'_>, ready: &mut Ready<'_>) -> Computed {
+        let Wanted { round, x, update } = wanted;
         let gone = || "its training loop has ended".to_string();
         let lent = Lent { rounds: round.0, x: Arc::clone(x), update };
         self.ends.requests.send(Request::Update(lent)).map_err(|_| gone())?;

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     config::ConfigError,
-    drive::{Conclusion, Learner, NodeSpec},
+    drive::{Computed, Conclusion, Learner, NodeSpec, Wanted},
     experiment::Experiment,
     gossip::tree::{Readers, Setup},
     learn::{Objective, Optimizer, Ready, count_trained},
@@ -122,13 +122,7 @@ pub trait Gradients: Send {
     ///
     /// # Errors
     /// Why this node cannot continue.
-    fn compute_lent(
-        &mut self,
-        round: Round,
-        x: &Arc<Vec<f32>>,
-        update: Vec<f32>,
-        ready: &mut Ready<'_>,
-    ) -> Result<(Vec<f32>, f64), String>;
+    fn compute_lent(&mut self, wanted: Wanted<'_>, ready: &mut Ready<'_>) -> Computed;
 
     /// As [`Learner::step`].
     fn step(&self, round: Round) -> f32;
@@ -169,13 +163,8 @@ impl Gradients for ObjectiveLearner {
         self.objective.rows() as u64
     }
 
-    fn compute_lent(
-        &mut self,
-        round: Round,
-        x: &Arc<Vec<f32>>,
-        mut update: Vec<f32>,
-        ready: &mut Ready<'_>,
-    ) -> Result<(Vec<f32>, f64), String> {
+    fn compute_lent(&mut self, wanted: Wanted<'_>, ready: &mut Ready<'_>) -> Computed {
+        let Wanted { round, x, mut update } = wanted;
         let objective = &mut *self.objective;
         let loss = self.optimizer.update_by_parts(round, x, objective, &mut update, ready);
         Ok((update, loss))
@@ -283,21 +272,16 @@ impl Learner for OwnLearner {
 
     /// Copies the vectors; drivers call [`Learner::compute_lent`].
     fn compute(&mut self, round: Round, x: &[f32], update: &mut [f32]) -> f64 {
-        let lent = self.compute_lent(round, &Arc::new(x.to_vec()), update.to_vec(), &mut |_, _| {});
-        let Ok((values, loss)) = lent else { return f64::NAN };
+        let (x, buffer) = (Arc::new(x.to_vec()), update.to_vec());
+        let wanted = Wanted { round, x: &x, update: buffer };
+        let Ok((values, loss)) = self.compute_lent(wanted, &mut |_, _| {}) else { return f64::NAN };
         update.copy_from_slice(&values);
         loss
     }
 
-    fn compute_lent(
-        &mut self,
-        round: Round,
-        x: &Arc<Vec<f32>>,
-        update: Vec<f32>,
-        ready: &mut Ready<'_>,
-    ) -> Result<(Vec<f32>, f64), String> {
+    fn compute_lent(&mut self, wanted: Wanted<'_>, ready: &mut Ready<'_>) -> Computed {
         let (weight, trained) = (self.weight, self.trained);
-        self.gradients.compute_lent(round, x, update, &mut |range, update| {
+        self.gradients.compute_lent(wanted, &mut |range, update| {
             if weight != 1.0 {
                 let end = range.end.min(trained);
                 vector::scale(weight, &mut update[range.start.min(end)..end]);

@@ -1,10 +1,8 @@
 //! Statistics beside the parameters: averaged plainly under every rule, computed again in `f64`.
 
-use std::sync::Arc;
-
 use crate::properties::{ALL, home};
 use gradvine::{
-    drive::NoopObserver,
+    drive::{Computed, NoopObserver, Wanted},
     experiment::Experiment,
     gossip::{
         plan::{self, Plan, Step},
@@ -41,13 +39,8 @@ impl Gradients for Training {
         self.rows
     }
 
-    fn compute_lent(
-        &mut self,
-        _round: Round,
-        x: &Arc<Vec<f32>>,
-        mut update: Vec<f32>,
-        ready: &mut Ready<'_>,
-    ) -> Result<(Vec<f32>, f64), String> {
+    fn compute_lent(&mut self, wanted: Wanted<'_>, ready: &mut Ready<'_>) -> Computed {
+        let Wanted { x, mut update, .. } = wanted;
         for (k, (out, x)) in update.iter_mut().zip(&**x).enumerate() {
             *out = match k.checked_sub(PARAMETERS) {
                 None => 0.02 * (x - self.node as f32),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use gradvine::{
-    drive::{Elapsed, Observer},
+    drive::{Computed, Elapsed, Observer, Wanted},
     experiment::Experiment,
     gossip::{RoundDone, Traffic},
     learn::Ready,
@@ -45,13 +45,8 @@ impl Gradients for Training {
         self.rows
     }
 
-    fn compute_lent(
-        &mut self,
-        _round: Round,
-        x: &Arc<Vec<f32>>,
-        update: Vec<f32>,
-        ready: &mut Ready<'_>,
-    ) -> Result<(Vec<f32>, f64), String> {
+    fn compute_lent(&mut self, wanted: Wanted<'_>, ready: &mut Ready<'_>) -> Computed {
+        let Wanted { x, update, .. } = wanted;
         let called = Python::attach(|py| -> PyResult<(Vec<f32>, f64, f32)> {
             let model = Py::new(py, Buffer::of_model(Arc::clone(x)))?;
             let buffer = Py::new(py, Buffer::of_update(update))?;

@@ -7,7 +7,7 @@ use ndarray::{ArrayView2, ArrayViewMut2};
 use super::affine::{Affine, buffer};
 use crate::{
     data::{Scale, Task},
-    learn::{Gradient, Kind, Learner, ModelShape, Sums, Targets, Tensor},
+    learn::{Block, Gradient, Kind, Learner, Shape, Sums, Targets, Tensor},
     rng::Stream,
 };
 
@@ -76,13 +76,8 @@ struct Linear {
 }
 
 impl Learner for Linear {
-    fn block(
-        &mut self,
-        x: &[f32],
-        features: ArrayView2<'_, f32>,
-        targets: Targets<'_>,
-        gradient: Option<Gradient<'_>>,
-    ) -> Sums {
+    fn block(&mut self, x: &[f32], rows: Block<'_>, gradient: Option<Gradient<'_>>) -> Sums {
+        let Block { features, targets } = rows;
         let mut outputs = buffer(&mut self.outputs, features.nrows(), self.layer.outputs);
         self.layer.forward(x, &features, &mut outputs);
         let weight = gradient.as_ref().map(|gradient| gradient.weight);
@@ -93,12 +88,8 @@ impl Learner for Linear {
         sums
     }
 
-    fn predict(
-        &mut self,
-        x: &[f32],
-        features: ArrayView2<'_, f32>,
-        mut out: ArrayViewMut2<'_, f32>,
-    ) {
+    fn predict(&mut self, x: &[f32], features: ArrayView2<'_, f32>, out: ArrayViewMut2<'_, f32>) {
+        let mut out = out;
         self.layer.forward(x, &features, &mut out);
         (self.predict)(&mut out);
     }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     data::{Scale, Task},
-    learn::{Gradient, Init, Kind, Learner, ModelShape, Sums, Targets, Tensor},
+    learn::{Block, Gradient, Init, Kind, Learner, Shape, Sums, Tensor},
     rng::Stream,
 };
 
@@ -169,13 +169,8 @@ impl Perceptron {
 }
 
 impl Learner for Perceptron {
-    fn block(
-        &mut self,
-        x: &[f32],
-        features: ArrayView2<'_, f32>,
-        targets: Targets<'_>,
-        gradient: Option<Gradient<'_>>,
-    ) -> Sums {
+    fn block(&mut self, x: &[f32], rows: Block<'_>, gradient: Option<Gradient<'_>>) -> Sums {
+        let Block { features, targets } = rows;
         self.forward(x, &features);
         let outputs = self.layers.last().map_or(0, |layer| layer.outputs);
         let last = self.outputs.last_mut().expect("there is a last layer");
@@ -196,12 +191,8 @@ impl Learner for Perceptron {
         sums
     }
 
-    fn predict(
-        &mut self,
-        x: &[f32],
-        features: ArrayView2<'_, f32>,
-        mut out: ArrayViewMut2<'_, f32>,
-    ) {
+    fn predict(&mut self, x: &[f32], features: ArrayView2<'_, f32>, out: ArrayViewMut2<'_, f32>) {
+        let mut out = out;
         self.forward(x, &features);
         let last = self.outputs.last().expect("there is a last layer");
         let (rows, columns) = out.dim();
