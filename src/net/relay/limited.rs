@@ -77,23 +77,18 @@ impl Limited {
 }
 
 type Substream = <StreamMuxerBox as StreamMuxer>::Substream;
+type Opened = Poll<io::Result<LimitedStream<Substream>>>;
 
 impl StreamMuxer for Limited {
     type Substream = LimitedStream<Substream>;
     type Error = io::Error;
 
-    fn poll_inbound(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<Self::Substream>> {
+    fn poll_inbound(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Opened {
         let stream = ready!(self.inner.poll_inbound_unpin(cx))?;
         Poll::Ready(Ok(self.limit(stream)))
     }
 
-    fn poll_outbound(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<Self::Substream>> {
+    fn poll_outbound(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Opened {
         let stream = ready!(self.inner.poll_outbound_unpin(cx))?;
         Poll::Ready(Ok(self.limit(stream)))
     }

@@ -36,6 +36,7 @@ use libp2p::{
 use tokio::sync::oneshot;
 
 use super::{
+    Tried,
     gate::Gate,
     lobby::Lobby,
     security::{Encryption, EncryptionError},
@@ -188,11 +189,7 @@ where
     type ListenerUpgrade = T::ListenerUpgrade;
     type Dial = Either<T::Dial, BoxFuture<'static, io::Result<T::Output>>>;
 
-    fn listen_on(
-        &mut self,
-        id: ListenerId,
-        address: Multiaddr,
-    ) -> Result<(), TransportError<io::Error>> {
+    fn listen_on(&mut self, id: ListenerId, address: Multiaddr) -> Tried<()> {
         self.inner().listen_on(id, address)
     }
 
@@ -200,11 +197,7 @@ where
         self.inner().remove_listener(id)
     }
 
-    fn dial(
-        &mut self,
-        address: Multiaddr,
-        options: DialOpts,
-    ) -> Result<Self::Dial, TransportError<io::Error>> {
+    fn dial(&mut self, address: Multiaddr, options: DialOpts) -> Tried<Self::Dial> {
         let Some(name) = Name::of(&address) else {
             return Ok(Either::Left(self.inner().dial(address, options)?));
         };

@@ -17,6 +17,7 @@ use libp2p::{
 };
 
 use super::{
+    Tried,
     connections::Connections,
     dialled::Dialled,
     gate::{AT_ONCE, Gate, Slot},
@@ -59,11 +60,7 @@ impl Transport for Guarded {
     type ListenerUpgrade = Admitted;
     type Dial = <Connections as Transport>::Dial;
 
-    fn listen_on(
-        &mut self,
-        id: ListenerId,
-        address: Multiaddr,
-    ) -> Result<(), TransportError<io::Error>> {
+    fn listen_on(&mut self, id: ListenerId, address: Multiaddr) -> Tried<()> {
         self.inner.listen_on(id, address)
     }
 
@@ -71,11 +68,7 @@ impl Transport for Guarded {
         self.inner.remove_listener(id)
     }
 
-    fn dial(
-        &mut self,
-        address: Multiaddr,
-        options: DialOpts,
-    ) -> Result<Self::Dial, TransportError<io::Error>> {
+    fn dial(&mut self, address: Multiaddr, options: DialOpts) -> Tried<Self::Dial> {
         if self.dialled.allows(&address) {
             return self.inner.dial(address, options);
         }

@@ -14,13 +14,16 @@ use std::{
 
 use futures::future;
 use libp2p::{
-    Multiaddr, Transport, TransportError,
+    Multiaddr, Transport,
     core::transport::{DialOpts, ListenerId, TransportEvent},
     tcp::tokio::{TcpStream, Transport as Tcp},
 };
 use tokio::io::ReadBuf;
 
-use super::gate::{AT_ONCE, Gate, Room, Source, source};
+use super::{
+    Tried,
+    gate::{AT_ONCE, Gate, Room, Source, source},
+};
 
 /// How long a connection may say nothing.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -80,11 +83,7 @@ impl Transport for Lobby {
     type ListenerUpgrade = <Tcp as Transport>::ListenerUpgrade;
     type Dial = <Tcp as Transport>::Dial;
 
-    fn listen_on(
-        &mut self,
-        id: ListenerId,
-        address: Multiaddr,
-    ) -> Result<(), TransportError<io::Error>> {
+    fn listen_on(&mut self, id: ListenerId, address: Multiaddr) -> Tried<()> {
         self.inner.listen_on(id, address)
     }
 
@@ -93,11 +92,7 @@ impl Transport for Lobby {
         self.inner.remove_listener(id)
     }
 
-    fn dial(
-        &mut self,
-        address: Multiaddr,
-        options: DialOpts,
-    ) -> Result<Self::Dial, TransportError<io::Error>> {
+    fn dial(&mut self, address: Multiaddr, options: DialOpts) -> Tried<Self::Dial> {
         self.inner.dial(address, options)
     }
 

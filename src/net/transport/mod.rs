@@ -20,3 +20,6 @@ pub(crate) mod refusals;
 pub(crate) mod security;
 pub(crate) mod sockets;
 pub(crate) mod swarm;
+
+/// What listening or dialling returns.
+type Tried<T> = Result<T, libp2p::TransportError<std::io::Error>>;

@@ -241,30 +241,41 @@ fn check(one: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Result<(), 
     Ok(())
 }
 
-fn check_signature(
-    message: &[u8],
-    certificate: &CertificateDer<'_>,
-    signed: &DigitallySignedStruct,
-) -> Result<HandshakeSignatureValid, rustls::Error> {
-    let certificate = certificate::parse(certificate)?;
-    certificate.verify_signature(signed.scheme, message, signed.signature())?;
-    Ok(HandshakeSignatureValid::assertion())
-}
+/// What the verifiers of both sides have in common: signatures of TLS 1.3 by the keys of libp2p's
+/// certificates, those of elliptic curves first.
+macro_rules! signatures_of_tls13 {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            Err(rustls::Error::General("only TLS 1.3 is spoken here".into()))
+        }
 
-fn refuse_tls12() -> Result<HandshakeSignatureValid, rustls::Error> {
-    Err(rustls::Error::General("this node speaks TLS 1.3 only".into()))
-}
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            let certificate = certificate::parse(certificate)?;
+            certificate.verify_signature(signed.scheme, message, signed.signature())?;
+            Ok(HandshakeSignatureValid::assertion())
+        }
 
-/// The keys of libp2p's certificates, those of elliptic curves first.
-fn schemes() -> Vec<SignatureScheme> {
-    vec![
-        SignatureScheme::ECDSA_NISTP256_SHA256,
-        SignatureScheme::ECDSA_NISTP384_SHA384,
-        SignatureScheme::ED25519,
-        SignatureScheme::RSA_PSS_SHA256,
-        SignatureScheme::RSA_PSS_SHA384,
-        SignatureScheme::RSA_PSS_SHA512,
-    ]
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            vec![
+                SignatureScheme::ECDSA_NISTP256_SHA256,
+                SignatureScheme::ECDSA_NISTP384_SHA384,
+                SignatureScheme::ED25519,
+                SignatureScheme::RSA_PSS_SHA256,
+                SignatureScheme::RSA_PSS_SHA384,
+                SignatureScheme::RSA_PSS_SHA512,
+            ]
+        }
+    };
 }
 
 impl ServerCertVerifier for Verifier {
@@ -279,27 +290,7 @@ impl ServerCertVerifier for Verifier {
         check(one, others).map(|()| ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        refuse_tls12()
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        check_signature(message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        schemes()
-    }
+    signatures_of_tls13!();
 }
 
 impl ClientCertVerifier for Verifier {
@@ -316,25 +307,5 @@ impl ClientCertVerifier for Verifier {
         check(one, others).map(|()| ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        refuse_tls12()
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        check_signature(message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        schemes()
-    }
+    signatures_of_tls13!();
 }
