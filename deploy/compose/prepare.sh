@@ -8,48 +8,20 @@
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
-image=${GRADVINE_IMAGE:-gradvine:latest}
 names="london virginia tokyo saopaulo"
+count=4
+. "$here/../ring.sh"
 
-gradvine() {
-    if [ -n "${GRADVINE:-}" ]; then
-        "$GRADVINE" "$@"
-    else
-        docker run --rm --network none --user "$(id -u):$(id -g)" --volume "$here:$here" "$image" "$@"
-    fi
-}
-
-count=0
 for name in $names; do
     mkdir -p "$here/nodes/$name/data" "$here/nodes/$name/out"
-    key=$here/nodes/$name/node.key
-    [ -e "$key" ] || gradvine identity new "$key" >/dev/null
-    count=$((count + 1))
+    key "$here/nodes/$name/node.key"
 done
-
-{
-    echo "# Made by prepare.sh: a ring in this order. PeerIds are those of the keys in nodes/."
-    echo 'name    = "compose-ring"'
-    echo 'family  = "ring"'
-    echo "nodes   = $count"
-    echo 'weights = "metropolis"'
-    for name in $names; do
-        peer=$(gradvine identity show "$here/nodes/$name/node.key")
-        echo
-        echo '[[node]]'
-        echo "name = \"$name\""
-        echo "peer = \"$peer\""
-        echo "addresses = [\"/dns4/$name/tcp/4001\"]"
-    done
-} >"$here/topology.toml.part"
-mv "$here/topology.toml.part" "$here/topology.toml"
-gradvine topology check "$here/topology.toml"
-
-# Row i of the embedded digits goes to node i mod 4.
+for name in $names; do
+    echo "$name /dns4/$name/tcp/4001 $here/nodes/$name/node.key"
+done | ring compose-ring nodes/
 index=0
 for name in $names; do
-    rows=$here/nodes/$name/data/rows.csv
-    [ -e "$rows" ] || gzip -dc "$here/../../data/digits.csv.gz" | awk -v n="$count" -v i="$index" 'NR % n == i' >"$rows"
+    rows "$index" "$here/nodes/$name/data/rows.csv"
     index=$((index + 1))
 done
 

@@ -9,50 +9,21 @@
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
-image=${GRADVINE_IMAGE:-gradvine:latest}
 namespace=${1:-gradvine}
 pods="0 1 2 3"
-
-gradvine() {
-    if [ -n "${GRADVINE:-}" ]; then
-        "$GRADVINE" "$@"
-    else
-        docker run --rm --network none --user "$(id -u):$(id -g)" --volume "$here:$here" "$image" "$@"
-    fi
-}
+count=4
+. "$here/../ring.sh"
 
 mkdir -p "$here/keys" "$here/rows"
-count=0
 for pod in $pods; do
-    key=$here/keys/gradvine-$pod.key
-    [ -e "$key" ] || gradvine identity new "$key" >/dev/null
-    count=$((count + 1))
+    key "$here/keys/gradvine-$pod.key"
 done
-
-{
-    echo "# Made by prepare.sh: a ring in this order. PeerIds are those of the keys in keys/."
-    echo 'name    = "kubernetes-ring"'
-    echo 'family  = "ring"'
-    echo "nodes   = $count"
-    echo 'weights = "metropolis"'
-    for pod in $pods; do
-        peer=$(gradvine identity show "$here/keys/gradvine-$pod.key")
-        echo
-        echo '[[node]]'
-        echo "name = \"gradvine-$pod\""
-        echo "peer = \"$peer\""
-        echo "addresses = [\"/dns4/gradvine-$pod.gradvine.$namespace.svc.cluster.local/tcp/4001\"]"
-    done
-} >"$here/topology.toml.part"
-mv "$here/topology.toml.part" "$here/topology.toml"
-gradvine topology check "$here/topology.toml"
-
+for pod in $pods; do
+    echo "gradvine-$pod /dns4/gradvine-$pod.gradvine.$namespace.svc.cluster.local/tcp/4001 $here/keys/gradvine-$pod.key"
+done | ring kubernetes-ring keys/
 # kustomize reads no file outside its folder.
 cp "$here/../experiment.toml" "$here/experiment.toml"
-
-# Row i of the embedded digits goes to pod i mod 4.
 for pod in $pods; do
-    rows=$here/rows/gradvine-$pod.csv
-    [ -e "$rows" ] || gzip -dc "$here/../../data/digits.csv.gz" | awk -v n="$count" -v i="$pod" 'NR % n == i' >"$rows"
+    rows "$pod" "$here/rows/gradvine-$pod.csv"
 done
 echo "ready: kubectl apply --kustomize $here"
