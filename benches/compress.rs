@@ -3,6 +3,8 @@
 //! `cargo bench --no-default-features --bench compress`; a filter such as `-- encode` or `--
 //! 1000000` narrows it.
 
+use std::sync::Arc;
+
 use divan::{Bencher, counter::BytesCount};
 use gradvine::{
     compress::{self, COMPRESSORS, Compressor},
@@ -62,10 +64,14 @@ fn vector(len: usize) -> Vec<f32> {
         .collect()
 }
 
-fn built(case: &Case) -> std::sync::Arc<dyn Compressor> {
-    compress::build(&toml::from_str(&case.text).expect("the cases are TOML"))
-        .expect("the cases are in range")
-        .compressor
+/// A vector with its compressor, the stream, and its bytes.
+fn encoded(case: &Case) -> (Vec<f32>, Arc<dyn Compressor>, Stream, Vec<u8>) {
+    let v = vector(case.len);
+    let built = compress::build(&toml::from_str(&case.text).expect("the cases are TOML"));
+    let compressor = built.expect("the cases are in range").compressor;
+    let (noise, mut out) = (Stream::new(7, Purpose::Test), Vec::new());
+    compressor.encode(&v, noise, &mut out).expect("normal numbers are finite");
+    (v, compressor, noise, out)
 }
 
 #[divan::bench(args = LENGTHS, sample_count = 20)]
@@ -79,10 +85,7 @@ fn copy(bencher: Bencher<'_, '_>, len: usize) {
 
 #[divan::bench(args = cases(), sample_count = 10)]
 fn encode(bencher: Bencher<'_, '_>, case: &Case) {
-    let (v, compressor) = (vector(case.len), built(case));
-    let mut out = Vec::new();
-    let noise = Stream::new(7, Purpose::Test);
-    compressor.encode(&v, noise, &mut out).expect("normal numbers are finite");
+    let (v, compressor, noise, mut out) = encoded(case);
     bencher.counter(BytesCount::of_many::<f32>(case.len)).bench_local(|| {
         out.clear();
         compressor.encode(divan::black_box(&v), noise, &mut out)
@@ -91,11 +94,7 @@ fn encode(bencher: Bencher<'_, '_>, case: &Case) {
 
 #[divan::bench(args = cases(), sample_count = 10)]
 fn check(bencher: Bencher<'_, '_>, case: &Case) {
-    let (v, compressor) = (vector(case.len), built(case));
-    let mut out = Vec::new();
-    compressor
-        .encode(&v, Stream::new(7, Purpose::Test), &mut out)
-        .expect("normal numbers are finite");
+    let (_, compressor, _, out) = encoded(case);
     bencher
         .counter(BytesCount::of_many::<f32>(case.len))
         .bench_local(|| compressor.check(case.len, divan::black_box(&out)));
@@ -103,11 +102,7 @@ fn check(bencher: Bencher<'_, '_>, case: &Case) {
 
 #[divan::bench(args = cases(), sample_count = 10)]
 fn add_into(bencher: Bencher<'_, '_>, case: &Case) {
-    let (v, compressor) = (vector(case.len), built(case));
-    let mut out = Vec::new();
-    let noise = Stream::new(7, Purpose::Test);
-    compressor.encode(&v, noise, &mut out).expect("normal numbers are finite");
-    let mut acc = v;
+    let (mut acc, compressor, noise, out) = encoded(case);
     bencher
         .counter(BytesCount::of_many::<f32>(case.len))
         .bench_local(|| compressor.add_into(divan::black_box(&out), noise, 1e-9, &mut acc));

@@ -40,6 +40,11 @@ impl Plan<'_> {
     }
 }
 
+/// Appends a line with a heading.
+fn add_line(text: &mut String, head: &str, words: &str) {
+    let _ = writeln!(text, "  {head:<13}{words}");
+}
+
 /// What this experiment would take.
 fn about(whole: &Whole, own: &Outlook) -> String {
     let (design, round) = (&whole.design, &own.prediction);
@@ -52,9 +57,7 @@ fn about(whole: &Whole, own: &Outlook) -> String {
         design.parameters(),
         own.rounds
     );
-    let mut line = |head: &str, words: String| {
-        let _ = writeln!(text, "  {head:<13}{words}");
-    };
+    let mut line = |head: &str, words: String| add_line(&mut text, head, &words);
     line(
         "a round",
         format!(
@@ -235,9 +238,7 @@ fn reason(whole: &Whole, round: &Prediction) -> String {
 /// What the theory's bounds need.
 fn data(constants: &Constants, own: &Outlook) -> String {
     let mut text = "\nwhat the bounds need, at the initial model\n\n".to_string();
-    let mut line = |head: &str, words: String| {
-        let _ = writeln!(text, "  {head:<13}{words}");
-    };
+    let mut line = |head: &str, words: String| add_line(&mut text, head, &words);
     line(
         "L",
         format!(

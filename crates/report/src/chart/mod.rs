@@ -186,11 +186,12 @@ impl Chart {
             frame.right - frame.left,
             frame.bottom - frame.top
         ));
+        let place = Place { x: &x, y: &y, frame, clip };
         for (index, line) in self.lines.iter().enumerate() {
-            band(line, index, clip, (&x, &y), frame, sheet);
+            place.band(line, index, sheet);
         }
         for (index, line) in self.lines.iter().enumerate() {
-            stroke(line, index, clip, (&x, &y), frame, sheet);
+            place.stroke(line, index, sheet);
         }
         Some((x, y))
     }
@@ -338,57 +339,62 @@ fn label(line: &Line) -> String {
     name + if line.broken { " (diverged)" } else { "" }
 }
 
-fn band(
-    line: &Line,
-    index: usize,
-    clip: &str,
-    (x, y): (&Scale, &Scale),
-    frame: &Frame,
-    sheet: &mut Sheet,
-) {
-    let colour = COLOURS[index % COLOURS.len()];
-    let dots: Vec<&Dot> = line.dots.iter().filter(|dot| x.has(dot.x) && y.has(dot.y)).collect();
-    if dots.len() < 2 || dots.iter().all(|dot| dot.low >= dot.high) {
-        return;
-    }
-    let low = |dot: &Dot| if y.has(dot.low) { y.place(dot.low) } else { frame.bottom };
-    let there = dots.iter().map(|dot| (x.place(dot.x), y.place(dot.high)));
-    let back = dots.iter().rev().map(|dot| (x.place(dot.x), low(dot)));
-    sheet.raw(format_args!(
-        "<path d=\"{}Z\" fill=\"{colour}\" fill-opacity=\"0.13\" clip-path=\"url(#{clip})\"/>",
-        path(there.chain(back))
-    ));
+/// The place where lines are drawn.
+struct Place<'a> {
+    x: &'a Scale,
+    y: &'a Scale,
+    frame: &'a Frame,
+    /// The id of the rectangle that cuts lines off.
+    clip: &'a str,
 }
 
-fn stroke(
-    line: &Line,
-    index: usize,
-    clip: &str,
-    (x, y): (&Scale, &Scale),
-    frame: &Frame,
-    sheet: &mut Sheet,
-) {
-    let colour = COLOURS[index % COLOURS.len()];
-    let dashes = DASHES[index / COLOURS.len() % DASHES.len()];
-    let dots: Vec<&Dot> = line.dots.iter().filter(|dot| x.has(dot.x) && y.has(dot.y)).collect();
-    let Some(last) = dots.last() else { return };
-    let way = path(dots.iter().map(|dot| (x.place(dot.x), y.place(dot.y))));
-    sheet.raw(format_args!(
-        "<path d=\"{way}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" \
-         stroke-linejoin=\"round\" stroke-dasharray=\"{dashes}\" clip-path=\"url(#{clip})\"/>"
-    ));
-    let end = (x.place(last.x), y.place(last.y).clamp(frame.top, frame.bottom));
-    if line.broken {
-        for (dx, dy) in [(4.5, 4.5), (4.5, -4.5)] {
-            sheet.line(
-                (end.0 - dx, end.1 - dy),
-                (end.0 + dx, end.1 + dy),
-                colour,
-                "stroke-width=\"2.2\"",
-            );
+impl Place<'_> {
+    /// The dots of a line that are on both scales.
+    fn dots<'a>(&self, line: &'a Line) -> Vec<&'a Dot> {
+        let is_there = |dot: &&Dot| self.x.has(dot.x) && self.y.has(dot.y);
+        line.dots.iter().filter(is_there).collect()
+    }
+
+    fn band(&self, line: &Line, index: usize, sheet: &mut Sheet) {
+        let Place { x, y, frame, clip } = *self;
+        let colour = COLOURS[index % COLOURS.len()];
+        let dots = self.dots(line);
+        if dots.len() < 2 || dots.iter().all(|dot| dot.low >= dot.high) {
+            return;
         }
-    } else {
-        sheet.disc(end, 3.0, colour);
+        let low = |dot: &Dot| if y.has(dot.low) { y.place(dot.low) } else { frame.bottom };
+        let there = dots.iter().map(|dot| (x.place(dot.x), y.place(dot.high)));
+        let back = dots.iter().rev().map(|dot| (x.place(dot.x), low(dot)));
+        sheet.raw(format_args!(
+            "<path d=\"{}Z\" fill=\"{colour}\" fill-opacity=\"0.13\" clip-path=\"url(#{clip})\"/>",
+            path(there.chain(back))
+        ));
+    }
+
+    fn stroke(&self, line: &Line, index: usize, sheet: &mut Sheet) {
+        let Place { x, y, frame, clip } = *self;
+        let colour = COLOURS[index % COLOURS.len()];
+        let dashes = DASHES[index / COLOURS.len() % DASHES.len()];
+        let dots = self.dots(line);
+        let Some(last) = dots.last() else { return };
+        let way = path(dots.iter().map(|dot| (x.place(dot.x), y.place(dot.y))));
+        sheet.raw(format_args!(
+            "<path d=\"{way}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" \
+             stroke-linejoin=\"round\" stroke-dasharray=\"{dashes}\" clip-path=\"url(#{clip})\"/>"
+        ));
+        let end = (x.place(last.x), y.place(last.y).clamp(frame.top, frame.bottom));
+        if line.broken {
+            for (dx, dy) in [(4.5, 4.5), (4.5, -4.5)] {
+                sheet.line(
+                    (end.0 - dx, end.1 - dy),
+                    (end.0 + dx, end.1 + dy),
+                    colour,
+                    "stroke-width=\"2.2\"",
+                );
+            }
+        } else {
+            sheet.disc(end, 3.0, colour);
+        }
     }
 }
 
