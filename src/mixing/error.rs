@@ -148,7 +148,7 @@ fn unknown_family(line: Option<String>, name: &str, families: Families) -> Confi
             (line + ", family", format!("one of {names}, {}", family::CUSTOM))
         }
         None => {
-            let all = families.iter().map(|&family| family::example(family));
+            let all = families.iter().map(family::example);
             let all = all.collect::<Vec<_>>().join(", ");
             ("topology".into(), format!("a file (.toml, .graphml, .dot, .csv) or one of {all}"))
         }

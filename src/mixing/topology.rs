@@ -278,7 +278,7 @@ impl Topology {
 
     /// The name of its family; `custom` if it lists its links.
     pub fn family(&self) -> &str {
-        self.shape.as_ref().map_or(family::CUSTOM, |shape| shape.family().name())
+        self.shape.as_ref().map_or(family::CUSTOM, |shape| shape.family().name)
     }
 
     /// The family and its arguments, if it has a family.

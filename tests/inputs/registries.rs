@@ -7,75 +7,12 @@ use gradvine::{
     experiment::{Experiment, Registries},
     gossip::rule::RULES,
     mixing::{
-        Topology,
-        family::{self, Family, Refusal, Size},
-        schedule::{self, Mix, Recipe},
+        family::{self, Family},
+        schedule::{self, Recipe},
     },
     run::Whole,
     sim,
 };
-
-/// A ring under another name.
-#[derive(Debug)]
-struct Loop;
-
-impl Family for Loop {
-    fn name(&self) -> &'static str {
-        "loop"
-    }
-
-    fn about(&self) -> &'static str {
-        "a ring"
-    }
-
-    fn example(&self) -> &'static [u64] {
-        &[3]
-    }
-
-    fn size(&self, arguments: &[u64]) -> Result<Size, Refusal> {
-        Ok(Size { nodes: arguments[0].into(), links: arguments[0].into() })
-    }
-
-    fn links(&self, arguments: &[u64]) -> Result<Vec<(u32, u32)>, Refusal> {
-        let nodes = arguments[0] as u32;
-        Ok((0..nodes).map(|node| (node, (node + 1) % nodes)).collect())
-    }
-
-    fn laplacian(&self, _arguments: &[u64], _visit: &mut dyn FnMut(f64)) -> bool {
-        false
-    }
-
-    fn diameter(&self, _arguments: &[u64]) -> Option<usize> {
-        None
-    }
-}
-
-/// The schedule that never changes, under another name.
-#[derive(Debug)]
-struct Constant;
-
-impl Recipe for Constant {
-    fn name(&self) -> &'static str {
-        "constant"
-    }
-
-    fn about(&self) -> &'static str {
-        "the same links in every round"
-    }
-
-    fn paper(&self) -> &'static str {
-        "none"
-    }
-
-    fn remedy(&self, _nodes: usize) -> String {
-        "any topology".into()
-    }
-
-    fn rounds(&self, topology: &Topology, number: u64, seed: u64) -> Result<Vec<Mix>, String> {
-        let fixed = schedule::REGISTRY.find("static").expect("a schedule of the crate");
-        fixed.rounds(topology, number, seed)
-    }
-}
 
 const SETS: [&str; 7] = [
     "run.rounds=2",
@@ -96,11 +33,13 @@ fn entries_of_one_program_are_unknown_to_the_other() {
     let (one, other) = (Registries::separate(), Registries::separate());
     let rule = RULES.find("deep-squeeze").expect("a rule of the crate");
     let code = COMPRESSORS.find("sign").expect("a compressor of the crate");
+    let ring = family::REGISTRY.find("ring").expect("a family of the crate");
+    let fixed = schedule::REGISTRY.find("static").expect("a schedule of the crate");
     let digits = EMBEDDED.find("digits").expect("a set of the crate");
     one.rules.register(gradvine::gossip::rule::Entry { name: "house-rule", ..*rule }).unwrap();
     one.compressors.register(gradvine::compress::Entry { name: "house-code", ..*code }).unwrap();
-    one.families.register(&Loop).unwrap();
-    one.schedules.register(&Constant).unwrap();
+    one.families.register(Family { name: "loop", ..*ring }).unwrap();
+    one.schedules.register(Recipe { name: "constant", ..*fixed }).unwrap();
     one.datasets.0.register(gradvine::data::Embedded { name: "numerals", ..*digits }).unwrap();
 
     let whole = Whole::new(experiment().with_registries(one)).unwrap();

@@ -38,12 +38,12 @@ fn from_j(product: &Matrix) -> f64 {
 #[test]
 fn every_round_is_doubly_stochastic_and_on_the_links() {
     for n in 1..=40 {
-        for &recipe in &schedule::REGISTRY {
-            if recipe.number().is_some_and(|(_, peers)| peers >= n) {
+        for recipe in &schedule::REGISTRY {
+            if recipe.number.is_some_and(|(_, peers)| peers >= n) {
                 continue;
             }
             let (schedule, topology) = make(&recipe.example(), &format!("complete:{n}"));
-            let most = match recipe.number() {
+            let most = match recipe.number {
                 _ if schedule.is_static() => n,
                 number => number.map_or(1, |(_, peers)| peers),
             };
@@ -54,12 +54,12 @@ fn every_round_is_doubly_stochastic_and_on_the_links() {
                     assert!(
                         (w[i].iter().sum::<f64>() - 1.0).abs() < 1e-12,
                         "{} of {n}, round {t}",
-                        recipe.name()
+                        recipe.name
                     );
                     assert!(
                         (column - 1.0).abs() < 1e-12 && w[i].iter().all(|&w| w >= 0.0),
                         "{} of {n}",
-                        recipe.name()
+                        recipe.name
                     );
                     let turn = schedule.turn(Round(t), NodeId::from(i));
                     assert!(
@@ -76,7 +76,7 @@ fn every_round_is_doubly_stochastic_and_on_the_links() {
                     assert!(
                         turn.to.len() as u64 <= most && turn.from.len() as u64 <= most,
                         "{} of {n}: {most} peers",
-                        recipe.name()
+                        recipe.name
                     );
                 }
             }
@@ -198,17 +198,17 @@ fn a_topology_without_the_links_is_refused_with_one_that_has_them() {
         assert!(error.contains(words), "{error}");
     }
     for n in 1..=40 {
-        for &recipe in &schedule::REGISTRY {
-            if recipe.number().is_some_and(|(_, peers)| peers >= n as u64) {
+        for recipe in &schedule::REGISTRY {
+            if recipe.number.is_some_and(|(_, peers)| peers >= n as u64) {
                 continue;
             }
-            let remedy = recipe.remedy(n);
+            let remedy = (recipe.remedy)(n);
             for spec in remedy.split(" or ").filter(|spec| spec.contains(':')) {
                 let topology = Topology::parse(spec, 1).unwrap();
                 assert!(
                     Schedule::new(&recipe.example(), &topology, 1).is_ok(),
                     "{} on {spec}",
-                    recipe.name()
+                    recipe.name
                 );
             }
         }

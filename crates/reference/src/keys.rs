@@ -127,8 +127,8 @@ pub(super) fn lists(file: File) -> Vec<List> {
         File::Node | File::Relay => Vec::new(),
         File::Topology => {
             let families = family::REGISTRY.iter().map(|one| {
-                let (keys, example) = (one.keys().join("`, `"), family::example(*one));
-                (code(one.name()), format!("{} Takes `{keys}`: `{example}`.", said(one.about())))
+                let (keys, example) = (one.keys.join("`, `"), family::example(one));
+                (code(one.name), format!("{} Takes `{keys}`: `{example}`.", said(one.about)))
             });
             let weights = Weights::ALL.iter().map(|one| (code(one.name()), said(one.about())));
             vec![
@@ -191,8 +191,8 @@ fn names(file: File, section: &str, key: &str) -> Option<String> {
         (File::Experiment, "topology", "schedule") => {
             let all = schedule::REGISTRY.iter();
             let names: Vec<&str> =
-                (all.clone().filter(|one| one.number().is_none())).map(|one| one.name()).collect();
-            let numbered = all.filter_map(|one| Some((one.name(), one.number()?.0)));
+                all.clone().filter(|one| one.number.is_none()).map(|one| one.name).collect();
+            let numbered = all.filter_map(|one| Some((one.name, one.number?.0)));
             let numbered = numbered.map(|(name, what)| format!(", or `\"{name}:N\"` for N {what}"));
             one_of(&names) + &numbered.collect::<String>()
         }

@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let own = Registries::separate();
     own.rules.register(rule::ENTRY)?;
     own.compressors.register(compressor::ENTRY)?;
-    own.families.register(&topology::Wheel)?;
+    own.families.register(topology::WHEEL)?;
     for text in EXPERIMENTS {
         let whole = || {
             let experiment = Experiment::parse(&format!("{COMMON}\n{text}"), &[])?;

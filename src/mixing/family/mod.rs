@@ -17,39 +17,37 @@ mod torus;
 use std::fmt;
 
 use super::{Graph, MAX_LINKS, MAX_NODES, TopologyError};
-use crate::registry::Registry;
+use crate::registry::{Named, Registry};
 pub(super) use random_regular::draw_regular;
 
 /// Every family, in the order of lists. `custom`, a graph that lists its links, is not among them.
-pub static REGISTRY: Registry<&dyn Family> = Registry::new(
+pub static REGISTRY: Registry<Family> = Registry::new(
     "family of topologies",
     &[
-        &ring::Ring,
-        &path::Path,
-        &torus::Torus,
-        &complete::Complete,
-        &star::Star,
-        &hypercube::Hypercube,
-        &exponential::Exponential,
-        &random_regular::RandomRegular,
+        ring::RING,
+        path::PATH,
+        torus::TORUS,
+        complete::COMPLETE,
+        star::STAR,
+        hypercube::HYPERCUBE,
+        exponential::EXPONENTIAL,
+        random_regular::RANDOM_REGULAR,
     ],
 );
 
 /// The families that files may name.
-pub type Families = &'static Registry<&'static dyn Family>;
+pub type Families = &'static Registry<Family>;
 
-impl crate::registry::Named for dyn Family {
+impl Named for Family {
     fn name(&self) -> &str {
-        Family::name(self)
+        self.name
     }
 
     fn problem(&self) -> Option<String> {
-        if Family::name(self) == CUSTOM {
-            return Some(
-                "files use this name for a graph of no family: expected another one".into(),
-            );
+        if self.name == CUSTOM {
+            return Some("files call a graph of no family so: expected another name".into());
         }
-        let key = self.keys().iter().find(|key| !FILE_KEYS.contains(key))?;
+        let key = self.keys.iter().find(|key| !FILE_KEYS.contains(key))?;
         Some(format!(
             "files have no key `{key}` for it: expected keys from {}",
             FILE_KEYS.join(", ")
@@ -63,74 +61,67 @@ pub(crate) const FILE_KEYS: [&str; 5] = ["nodes", "rows", "columns", "degree", "
 /// The name in files for a graph of no family.
 pub const CUSTOM: &str = "custom";
 
-/// A generator of graphs. `arguments` are the values of [`Family::keys`], in that order; methods
-/// other than [`Family::size`] receive them only after that one has accepted them.
-pub trait Family: Sync + fmt::Debug {
+/// A generator of graphs. `arguments` are the values of its keys, in that order; functions other
+/// than `size` receive them only after that one has accepted them.
+#[derive(Clone, Copy, Debug)]
+pub struct Family {
     /// Its name in files and on the command line.
-    fn name(&self) -> &'static str;
-
+    pub name: &'static str,
     /// A description in one line.
-    fn about(&self) -> &'static str;
-
-    /// The keys of its arguments in a file, in the order of the command line: some of
-    /// `FILE_KEYS`.
-    fn keys(&self) -> &'static [&'static str] {
-        &["nodes"]
-    }
-
+    pub about: &'static str,
+    /// The keys of its arguments in a file, in the order of the command line: some of `nodes`,
+    /// `rows`, `columns`, `degree` and `seed`.
+    pub keys: &'static [&'static str],
     /// The number of keys at the end that are optional.
-    fn optional(&self) -> usize {
-        0
-    }
-
+    pub optional: usize,
     /// The separator of the arguments on the command line.
-    fn separator(&self) -> char {
-        ':'
-    }
-
+    pub separator: char,
     /// Arguments that make a small example.
-    fn example(&self) -> &'static [u64] {
-        &[8]
-    }
-
+    pub example: &'static [u64],
     /// The number of nodes and an upper bound of the number of links, in u128 so that no argument
-    /// can overflow.
-    ///
-    /// # Errors
-    /// If no such graph exists: the key, and the accepted values.
-    fn size(&self, arguments: &[u64]) -> Result<Size, Refusal> {
-        let nodes = u128::from(arguments[0]);
-        Ok(Size { nodes, links: nodes })
-    }
-
-    /// The links, in any order, parallel ones and loops included or not.
-    ///
-    /// # Errors
-    /// If a random draw did not succeed.
-    fn links(&self, arguments: &[u64]) -> Result<Vec<(u32, u32)>, Refusal>;
-
+    /// can overflow. Refuses arguments for which there is no such graph.
+    pub size: fn(arguments: &[u64]) -> Result<Size, Refusal>,
+    /// The links, in any order, parallel ones and loops included or not. Refuses if a random draw
+    /// did not succeed.
+    pub links: fn(arguments: &[u64]) -> Result<Links, Refusal>,
     /// Visits the n - 1 eigenvalues of the Laplacian besides the trivial 0, in any order; `false`
     /// if they are not known in closed form.
-    fn laplacian(&self, arguments: &[u64], visit: &mut dyn FnMut(f64)) -> bool;
-
+    pub laplacian: fn(arguments: &[u64], visit: &mut dyn FnMut(f64)) -> bool,
     /// The diameter, if it is known without the graph.
-    fn diameter(&self, arguments: &[u64]) -> Option<usize>;
-
+    pub diameter: fn(arguments: &[u64]) -> Option<usize>,
     /// Rows and columns, if it is drawn as a grid.
-    fn grid(&self, _arguments: &[u64]) -> Option<(usize, usize)> {
-        None
-    }
-
+    pub grid: fn(arguments: &[u64]) -> Option<(usize, usize)>,
     /// Whether node 0 is drawn in the middle.
-    fn hub(&self) -> bool {
-        false
-    }
-
+    pub hub: bool,
     /// Whether it is drawn as a cube whose corners are the nodes' numbers in binary.
-    fn cube(&self) -> bool {
-        false
-    }
+    pub cube: bool,
 }
+
+impl Family {
+    /// Values that most families share, for `..Family::BLANK`: one argument, the number of nodes,
+    /// and as many links.
+    pub const BLANK: Family = Family {
+        name: "",
+        about: "",
+        keys: &["nodes"],
+        optional: 0,
+        separator: ':',
+        example: &[8],
+        size: |arguments| {
+            let nodes = u128::from(arguments[0]);
+            Ok(Size { nodes, links: nodes })
+        },
+        links: |_| Err(Refusal::new("family", "it has no links")),
+        laplacian: |_, _| false,
+        diameter: |_| None,
+        grid: |_| None,
+        hub: false,
+        cube: false,
+    };
+}
+
+/// Pairs of nodes.
+pub type Links = Vec<(u32, u32)>;
 
 /// The size of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,8 +150,8 @@ impl Refusal {
 
 /// A family with its arguments: a short description of a graph.
 #[derive(Clone)]
-pub struct FamilyMember {
-    family: &'static dyn Family,
+pub struct Shape {
+    family: &'static Family,
     arguments: Vec<u64>,
 }
 
@@ -173,26 +164,26 @@ impl FamilyMember {
     /// If an argument is missing, superfluous or refused; the place is `family` or the argument's
     /// key.
     pub fn new(
-        family: &'static dyn Family,
+        family: &'static Family,
         arguments: &[u64],
         seed: u64,
-    ) -> Result<FamilyMember, TopologyError> {
-        let keys = family.keys();
+    ) -> Result<Shape, TopologyError> {
+        let keys = family.keys;
         let mut arguments = arguments.to_vec();
-        if arguments.len() > keys.len() || arguments.len() + family.optional() < keys.len() {
+        if arguments.len() > keys.len() || arguments.len() + family.optional < keys.len() {
             let problem = format!(
                 "{} takes {}, for example {}",
-                family.name(),
+                family.name,
                 keys.join(", "),
                 example(family)
             );
-            let value = Some(format!("\"{}\"", family.name()));
+            let value = Some(format!("\"{}\"", family.name));
             return Err(TopologyError::Family { key: "family", value, problem });
         }
         arguments.resize(keys.len(), seed & (u64::MAX >> 1));
         let refuse = |Refusal { key, problem }: Refusal| {
             let value = keys.iter().position(|&other| other == key).map_or(0, |at| arguments[at]);
-            let problem = format!("{}: {problem}", family.name());
+            let problem = format!("{}: {problem}", family.name);
             TopologyError::Family { key, value: Some(value.to_string()), problem }
         };
         for (&key, &value) in keys.iter().zip(&arguments) {
@@ -200,7 +191,7 @@ impl FamilyMember {
                 return Err(refuse(Refusal::new(key, "expected 1 or more")));
             }
         }
-        let size = family.size(&arguments).map_err(refuse)?;
+        let size = (family.size)(&arguments).map_err(refuse)?;
         if size.nodes > MAX_NODES as u128 || size.links > MAX_LINKS as u128 {
             let problem = format!(
                 "{} nodes and up to {} links are too many: the limits are {MAX_NODES} and \
@@ -229,8 +220,8 @@ impl FamilyMember {
     ) -> Result<FamilyMember, TopologyError> {
         let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
         let unknown = || TopologyError::UnknownFamily { line: None, name: name.into(), families };
-        let family = families.find(name).copied().ok_or_else(unknown)?;
-        let values = rest.split(family.separator()).filter(|_| !rest.is_empty());
+        let family = families.find(name).ok_or_else(unknown)?;
+        let values = rest.split(family.separator).filter(|_| !rest.is_empty());
         let arguments: Vec<u64> =
             values.map(|text| text.trim().parse()).collect::<Result<_, _>>().map_err(|_| {
                 let problem = format!("expected numbers, as in {}", example(family));
@@ -244,32 +235,32 @@ impl FamilyMember {
     /// # Errors
     /// If a random draw did not succeed.
     pub fn graph(&self) -> Result<Graph, TopologyError> {
-        let links = self.family.links(&self.arguments).map_err(|Refusal { key, problem }| {
+        let links = (self.family.links)(&self.arguments).map_err(|Refusal { key, problem }| {
             TopologyError::Family { key, value: None, problem: format!("{self}: {problem}") }
         })?;
         Graph::new(self.nodes(), links)
     }
 
-    /// The family that it is a member of.
-    pub fn family(&self) -> &'static dyn Family {
+    /// The family.
+    pub fn family(&self) -> &'static Family {
         self.family
     }
 
     /// Keys and values, as in a file.
     pub fn arguments(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        self.family.keys().iter().copied().zip(self.arguments.iter().copied())
+        self.family.keys.iter().copied().zip(self.arguments.iter().copied())
     }
 
     /// The number of nodes, from the family's formula.
     pub fn nodes(&self) -> usize {
-        self.family.size(&self.arguments).map_or(1, |size| size.nodes as usize)
+        (self.family.size)(&self.arguments).map_or(1, |size| size.nodes as usize)
     }
 
     /// The eigenvalues of the Laplacian besides the trivial 0, in any order, if they are known in
     /// closed form.
     pub fn laplacian(&self) -> Option<Vec<f64>> {
         let mut values = Vec::with_capacity(self.nodes());
-        self.family.laplacian(&self.arguments, &mut |value| values.push(value)).then_some(values)
+        (self.family.laplacian)(&self.arguments, &mut |value| values.push(value)).then_some(values)
     }
 
     /// The least and the greatest of [`FamilyMember::laplacian`]; `None` also for a single node.
@@ -282,12 +273,12 @@ impl FamilyMember {
 
     /// The diameter in links, if the family knows it.
     pub fn diameter(&self) -> Option<usize> {
-        self.family.diameter(&self.arguments)
+        (self.family.diameter)(&self.arguments)
     }
 
     /// Rows and columns, if it is drawn as a grid.
     pub fn grid(&self) -> Option<(usize, usize)> {
-        self.family.grid(&self.arguments)
+        (self.family.grid)(&self.arguments)
     }
 
     /// A name such as `ring-8` or `torus-4x4`: the arguments without the seed.
@@ -297,8 +288,8 @@ impl FamilyMember {
             .filter(|&(key, _)| key != "seed")
             .map(|(_, v)| v.to_string())
             .collect();
-        let separator = if self.family.separator() == ':' { "-" } else { "x" };
-        format!("{}-{}", self.family.name(), shown.join(separator))
+        let separator = if self.family.separator == ':' { "-" } else { "x" };
+        format!("{}-{}", self.family.name, shown.join(separator))
     }
 }
 
@@ -315,20 +306,20 @@ impl fmt::Debug for FamilyMember {
     }
 }
 
-impl PartialEq for FamilyMember {
-    fn eq(&self, other: &FamilyMember) -> bool {
-        self.family.name() == other.family.name() && self.arguments == other.arguments
+impl PartialEq for Shape {
+    fn eq(&self, other: &Shape) -> bool {
+        self.family.name == other.family.name && self.arguments == other.arguments
     }
 }
 
 /// The family as written on the command line.
-pub fn example(family: &dyn Family) -> String {
-    spec(family, family.example())
+pub fn example(family: &Family) -> String {
+    spec(family, family.example)
 }
 
-fn spec(family: &dyn Family, arguments: &[u64]) -> String {
+fn spec(family: &Family, arguments: &[u64]) -> String {
     let values: Vec<_> = arguments.iter().map(u64::to_string).collect();
-    format!("{}:{}", family.name(), values.join(&family.separator().to_string()))
+    format!("{}:{}", family.name, values.join(&family.separator.to_string()))
 }
 
 /// The nontrivial Laplacian eigenvalue `2 - 2 cos(angle)` of a circulant direction, as `4
@@ -412,7 +403,7 @@ mod tests {
     fn sizes_and_diameters_are_those_of_the_graph() {
         for shape in shapes() {
             let graph = shape.graph().unwrap();
-            let size = shape.family.size(&shape.arguments).unwrap();
+            let size = (shape.family.size)(&shape.arguments).unwrap();
             assert_eq!(graph.nodes() as u128, size.nodes, "{shape}");
             assert!(graph.links().len() as u128 <= size.links, "{shape}");
             assert_eq!(graph.unreached(), None, "{shape}");
@@ -427,8 +418,8 @@ mod tests {
         for shape in shapes() {
             assert_eq!(FamilyMember::parse(&shape.to_string(), 99).unwrap(), shape);
         }
-        for &family in &REGISTRY {
-            let shape = FamilyMember::parse(&example(family), 0).unwrap();
+        for family in &REGISTRY {
+            let shape = Shape::parse(&example(family), 0).unwrap();
             assert!(shape.nodes() <= DENSE_LIMIT);
         }
     }
@@ -471,43 +462,14 @@ mod tests {
         }
     }
 
-    /// A path that calls itself otherwise.
-    #[derive(Debug)]
-    struct Own(&'static str, &'static [&'static str]);
-
-    impl Family for Own {
-        fn name(&self) -> &'static str {
-            self.0
-        }
-
-        fn about(&self) -> &'static str {
-            "a path"
-        }
-
-        fn keys(&self) -> &'static [&'static str] {
-            self.1
-        }
-
-        fn links(&self, arguments: &[u64]) -> Result<Vec<(u32, u32)>, Refusal> {
-            path::Path.links(arguments)
-        }
-
-        fn laplacian(&self, arguments: &[u64], visit: &mut dyn FnMut(f64)) -> bool {
-            path::Path.laplacian(arguments, visit)
-        }
-
-        fn diameter(&self, arguments: &[u64]) -> Option<usize> {
-            path::Path.diameter(arguments)
-        }
-    }
-
     #[test]
     fn families_that_no_file_can_name_are_not_added() {
-        let refuses = |own: &'static Own, words: &str| {
+        let refuses = |name, keys, words: &str| {
+            let own = Family { name, keys, ..path::PATH };
             let error = REGISTRY.register(own).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         };
-        refuses(&Own("custom", &["nodes"]), "a graph of no family");
-        refuses(&Own("wheel", &["nodes", "spokes"]), "`spokes`");
+        refuses("custom", &["nodes"], "a graph of no family");
+        refuses("wheel", &["nodes", "spokes"], "`spokes`");
     }
 }

@@ -1,32 +1,17 @@
-//! Each node linked to the next.
+//! Each node linked to the next: `path:8`.
 
-use super::{Family, Refusal, wave};
+use super::{Family, wave};
 
-/// `path:8`: a line of nodes, without a ring's last link.
-#[derive(Debug)]
-pub(super) struct Path;
-
-impl Family for Path {
-    fn name(&self) -> &'static str {
-        "path"
-    }
-
-    fn about(&self) -> &'static str {
-        "each node linked to the next; gap about pi^2 / (3 n^2), a quarter of a ring's"
-    }
-
-    fn links(&self, arguments: &[u64]) -> Result<Vec<(u32, u32)>, Refusal> {
-        Ok((1..arguments[0] as u32).map(|i| (i - 1, i)).collect())
-    }
-
-    /// `2 - 2 cos(pi k / n)`.
-    fn laplacian(&self, arguments: &[u64], visit: &mut dyn FnMut(f64)) -> bool {
+pub(super) const PATH: Family = Family {
+    name: "path",
+    about: "each node linked to the next; gap about pi^2 / (3 n^2), a quarter of a ring's",
+    links: |arguments| Ok((1..arguments[0] as u32).map(|i| (i - 1, i)).collect()),
+    // 2 - 2 cos(pi k / n).
+    laplacian: |arguments, visit| {
         let n = arguments[0];
         (1..n).for_each(|k| visit(wave(std::f64::consts::PI * k as f64 / n as f64)));
         true
-    }
-
-    fn diameter(&self, arguments: &[u64]) -> Option<usize> {
-        Some(arguments[0] as usize - 1)
-    }
-}
+    },
+    diameter: |arguments| Some(arguments[0] as usize - 1),
+    ..Family::BLANK
+};

@@ -1,102 +1,70 @@
-//! A random graph in which every node has the same number of links.
+//! A random graph in which every node has the same number of links: `random-regular:16:4`, 16 nodes
+//! with 4 links each; a third number is the seed.
+//!
+//! Drawn by pairing loose ends and putting aside the pairs that would make a loop or a parallel
+//! link (Steger and Wormald 1999), repeated until the graph is connected. Asymptotically uniform
+//! for small degrees. Above half of all possible links the complement is drawn. An unlucky draw can
+//! have a much smaller gap than another, so look at the graph that was drawn, not at the family.
 
 use crate::rng::{Purpose, Sequence, Stream};
 
-use super::{Family, Graph, Refusal, Size};
+use super::{Family, Graph, Links, Refusal, Size};
 
-/// `random-regular:16:4`, 16 nodes with 4 links each; a third number is the seed.
-///
-/// Drawn by pairing loose ends and putting aside the pairs that would make a loop or a parallel
-/// link (Steger and Wormald 1999), repeated until the graph is connected. Asymptotically uniform
-/// for small degrees. Above half of all possible links the complement is drawn. An unlucky draw can
-/// have a much smaller gap than another, so look at the graph that was drawn, not at the family.
-#[derive(Debug)]
-pub(super) struct RandomRegular;
+pub(super) const RANDOM_REGULAR: Family = Family {
+    name: "random-regular",
+    about: "every node has the same number of links, drawn at random: nodes:degree[:seed]",
+    keys: &["nodes", "degree", "seed"],
+    optional: 1,
+    example: &[16, 4],
+    size,
+    links,
+    ..Family::BLANK
+};
 
 /// Draws before giving up; graphs of degree 3 and more are connected at nearly every draw.
 const DRAWS: u64 = 300;
 /// Reshuffles of the last loose ends that do not fit, before a draw is abandoned.
 const PATIENCE: u32 = 30;
 
-impl Family for RandomRegular {
-    fn name(&self) -> &'static str {
-        "random-regular"
-    }
-
-    fn about(&self) -> &'static str {
-        "every node has the same number of links, drawn at random: nodes:degree[:seed]"
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        &["nodes", "degree", "seed"]
-    }
-
-    fn optional(&self) -> usize {
-        1
-    }
-
-    fn example(&self) -> &'static [u64] {
-        &[16, 4]
-    }
-
-    fn size(&self, arguments: &[u64]) -> Result<Size, Refusal> {
-        let (nodes, degree) = (arguments[0], arguments[1]);
-        if degree >= nodes {
-            return Err(Refusal::new(
-                "degree",
-                format!("expected a degree below the {nodes} nodes"),
-            ));
-        }
-        if nodes % 2 == 1 && degree % 2 == 1 {
-            return Err(Refusal::new(
-                "degree",
-                format!("{nodes} nodes cannot all have an odd number of links"),
-            ));
-        }
-        if degree < 2 && nodes > degree + 1 {
-            return Err(Refusal::new(
-                "degree",
-                format!("expected 2 or more: {nodes} nodes would not be connected"),
-            ));
-        }
+fn size(arguments: &[u64]) -> Result<Size, Refusal> {
+    let (nodes, degree) = (arguments[0], arguments[1]);
+    let problem = if degree >= nodes {
+        format!("expected a degree below the {nodes} nodes")
+    } else if nodes % 2 == 1 && degree % 2 == 1 {
+        format!("{nodes} nodes cannot all have an odd number of links")
+    } else if degree < 2 && nodes > degree + 1 {
+        format!("expected 2 or more: {nodes} nodes would not be connected")
+    } else {
         // The complement of a dense graph is drawn, but its links are then all listed.
-        Ok(Size { nodes: nodes.into(), links: u128::from(nodes) * u128::from(degree) / 2 })
-    }
+        let links = u128::from(nodes) * u128::from(degree) / 2;
+        return Ok(Size { nodes: nodes.into(), links });
+    };
+    Err(Refusal::new("degree", problem))
+}
 
-    fn links(&self, arguments: &[u64]) -> Result<Vec<(u32, u32)>, Refusal> {
-        let (nodes, degree) = (arguments[0] as usize, arguments[1] as usize);
-        let stream =
-            Stream::new(arguments[2], Purpose::Graph).with(arguments[0]).with(arguments[1]);
-        for draw in 0..DRAWS {
-            let Some(rows) = draw_regular(nodes, degree, &mut stream.with(draw).sequence()) else {
-                continue;
-            };
-            let ascending = |(a, row): (usize, Vec<u32>)| {
-                row.into_iter()
-                    .filter(move |&b| (a as u32) < b)
-                    .map(move |b| (a as u32, b))
-                    .collect::<Vec<_>>()
-            };
-            let links: Vec<(u32, u32)> = rows.into_iter().enumerate().flat_map(ascending).collect();
-            let connected = Graph::new(nodes, links.iter().copied())
-                .is_ok_and(|graph| graph.unreached().is_none());
-            if connected {
-                return Ok(links);
-            }
+fn links(arguments: &[u64]) -> Result<Links, Refusal> {
+    let (nodes, degree) = (arguments[0] as usize, arguments[1] as usize);
+    let stream = Stream::new(arguments[2], Purpose::Graph).with(arguments[0]).with(arguments[1]);
+    for draw in 0..DRAWS {
+        let Some(rows) = draw_regular(nodes, degree, &mut stream.with(draw).sequence()) else {
+            continue;
+        };
+        let ascending = |(a, row): (usize, Vec<u32>)| {
+            row.into_iter()
+                .filter(move |&b| (a as u32) < b)
+                .map(move |b| (a as u32, b))
+                .collect::<Vec<_>>()
+        };
+        let links: Links = rows.into_iter().enumerate().flat_map(ascending).collect();
+        let connected =
+            Graph::new(nodes, links.iter().copied()).is_ok_and(|graph| graph.unreached().is_none());
+        if connected {
+            return Ok(links);
         }
-        let problem = format!(
-            "no connected graph in {DRAWS} draws; use a larger degree, or ring for degree 2"
-        );
-        Err(Refusal::new("degree", problem))
     }
-
-    fn laplacian(&self, _arguments: &[u64], _visit: &mut dyn FnMut(f64)) -> bool {
-        false
-    }
-
-    fn diameter(&self, _arguments: &[u64]) -> Option<usize> {
-        None
-    }
+    let problem =
+        format!("no connected graph in {DRAWS} draws; use a larger degree, or ring for degree 2");
+    Err(Refusal::new("degree", problem))
 }
 
 /// Draws a simple regular graph, connected or not, as rows of neighbours; `None` after an unlucky
@@ -164,14 +132,14 @@ mod tests {
             [(4, 2), (16, 3), (16, 4), (10, 9), (10, 8), (30, 15), (64, 4), (101, 6), (200, 2)]
         {
             for seed in 0..5 {
-                let links = RandomRegular.links(&[nodes, degree, seed]).unwrap();
-                let graph = Graph::new(nodes as usize, links.iter().copied()).unwrap();
-                assert_eq!(graph.links().len(), links.len(), "parallel links");
+                let drawn = links(&[nodes, degree, seed]).unwrap();
+                let graph = Graph::new(nodes as usize, drawn.iter().copied()).unwrap();
+                assert_eq!(graph.links().len(), drawn.len(), "parallel links");
                 assert!(graph.degrees().all(|d| d as u64 == degree), "{nodes} {degree} {seed}");
                 assert_eq!(graph.unreached(), None);
-                assert_eq!(links, RandomRegular.links(&[nodes, degree, seed]).unwrap());
+                assert_eq!(drawn, links(&[nodes, degree, seed]).unwrap());
             }
         }
-        assert_ne!(RandomRegular.links(&[16, 4, 0]), RandomRegular.links(&[16, 4, 1]));
+        assert_ne!(links(&[16, 4, 0]), links(&[16, 4, 1]));
     }
 }

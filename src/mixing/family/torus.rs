@@ -1,38 +1,21 @@
-//! A grid whose rows and columns are rings.
+//! A grid whose rows and columns are rings: `torus:4x4`.
+//!
+//! Node `row * columns + column`; a side of 2 is one link, a side of 1 none.
 
-use super::{Family, Refusal, Size, ring_eigenvalue, ring_links};
+use super::{Family, Size, ring_eigenvalue, ring_links};
 
-/// `torus:4x4`. Node `row * columns + column`; a side of 2 is one link, a side of 1 none.
-#[derive(Debug)]
-pub(super) struct Torus;
-
-impl Family for Torus {
-    fn name(&self) -> &'static str {
-        "torus"
-    }
-
-    fn about(&self) -> &'static str {
-        "a grid that wraps around, rows x columns; 4 links per node, gap about 4 pi^2 / (5 side^2)"
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        &["rows", "columns"]
-    }
-
-    fn separator(&self) -> char {
-        'x'
-    }
-
-    fn example(&self) -> &'static [u64] {
-        &[4, 4]
-    }
-
-    fn size(&self, arguments: &[u64]) -> Result<Size, Refusal> {
+pub(super) const TORUS: Family = Family {
+    name: "torus",
+    about: "a grid that wraps around, rows x columns; 4 links per node, gap about 4 pi^2 / (5 \
+            side^2)",
+    keys: &["rows", "columns"],
+    separator: 'x',
+    example: &[4, 4],
+    size: |arguments| {
         let nodes = u128::from(arguments[0]).saturating_mul(u128::from(arguments[1]));
         Ok(Size { nodes, links: nodes.saturating_mul(2) })
-    }
-
-    fn links(&self, arguments: &[u64]) -> Result<Vec<(u32, u32)>, Refusal> {
+    },
+    links: |arguments| {
         let (rows, columns) = (arguments[0], arguments[1]);
         let mut links = Vec::with_capacity(2 * (rows * columns) as usize);
         for row in 0..rows {
@@ -42,10 +25,9 @@ impl Family for Torus {
             ring_links(rows, |row| (row * columns + column) as u32, &mut links);
         }
         Ok(links)
-    }
-
-    /// Sums of the two rings' eigenvalues: the torus is their Cartesian product.
-    fn laplacian(&self, arguments: &[u64], visit: &mut dyn FnMut(f64)) -> bool {
+    },
+    // Sums of the two rings' eigenvalues: the torus is their Cartesian product.
+    laplacian: |arguments, visit| {
         let across: Vec<f64> =
             (0..arguments[1]).map(|k| ring_eigenvalue(arguments[1], k)).collect();
         for j in 0..arguments[0] {
@@ -54,13 +36,8 @@ impl Family for Torus {
             across[skip..].iter().for_each(|value| visit(down + value));
         }
         true
-    }
-
-    fn diameter(&self, arguments: &[u64]) -> Option<usize> {
-        Some(arguments[0] as usize / 2 + arguments[1] as usize / 2)
-    }
-
-    fn grid(&self, arguments: &[u64]) -> Option<(usize, usize)> {
-        Some((arguments[0] as usize, arguments[1] as usize))
-    }
-}
+    },
+    diameter: |arguments| Some(arguments[0] as usize / 2 + arguments[1] as usize / 2),
+    grid: |arguments| Some((arguments[0] as usize, arguments[1] as usize)),
+    ..Family::BLANK
+};

@@ -176,13 +176,13 @@ fn shape(
         let problem = format!("is missing: expected one of {names}, {}", family::CUSTOM);
         return Err(ConfigError::at("family", problem).into());
     };
-    let family = families.find(name.get_ref()).copied();
+    let family = families.find(name.get_ref());
     if family.is_none() && name.get_ref() != family::CUSTOM {
         let line = Some(lines.at(name.span()));
         let name = name.get_ref().clone();
         return Err(TopologyError::UnknownFamily { line, name, families });
     }
-    let keys = family.map_or(&["nodes"][..], |family| family.keys());
+    let keys = family.map_or(&["nodes"][..], |family| family.keys);
     if let Some((key, value)) = given
         .iter()
         .find_map(|(key, value)| Some((key, value.as_ref().filter(|_| !keys.contains(key))?)))
@@ -201,10 +201,10 @@ fn shape(
             None if key == "nodes" && !document.node.is_empty() => {
                 arguments.push(document.node.len() as u64);
             }
-            None if at + family.optional() >= keys.len() => break,
+            None if at + family.optional >= keys.len() => break,
             None => {
                 let problem =
-                    format!("is missing: family \"{}\" takes {}", family.name(), keys.join(", "));
+                    format!("is missing: family \"{}\" takes {}", family.name, keys.join(", "));
                 return Err(ConfigError::at(key, problem).into());
             }
         }

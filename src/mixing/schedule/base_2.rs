@@ -23,32 +23,20 @@ use super::{Mix, Recipe};
 use crate::mixing::Topology;
 
 /// `base-2`: pairs, chosen so that a period ends in exact agreement.
-#[derive(Debug)]
-pub(super) struct Base2;
+pub(super) const BASE_2: Recipe = Recipe {
+    name: "base-2",
+    about: "pairs, with weights such that all agree exactly after at most 2 log2 n + 1 rounds, for \
+            any n",
+    paper: "Takezawa et al. 2023, Beyond Exponential Graph: Communication-Efficient Topologies for \
+            Decentralized Learning via Finite-time Convergence",
+    remedy: |nodes| format!("exponential:{nodes} or complete:{nodes}"),
+    rounds,
+    ..Recipe::BLANK
+};
 
-impl Recipe for Base2 {
-    fn name(&self) -> &'static str {
-        "base-2"
-    }
-
-    fn about(&self) -> &'static str {
-        "pairs, with weights such that all agree exactly after at most 2 log2 n + 1 rounds, for \
-         any n"
-    }
-
-    fn paper(&self) -> &'static str {
-        "Takezawa et al. 2023, Beyond Exponential Graph: Communication-Efficient Topologies for \
-         Decentralized Learning via Finite-time Convergence"
-    }
-
-    fn remedy(&self, nodes: usize) -> String {
-        format!("exponential:{nodes} or complete:{nodes}")
-    }
-
-    fn rounds(&self, topology: &Topology, _number: u64, _seed: u64) -> Result<Vec<Mix>, String> {
-        let n = topology.nodes();
-        Ok(pairs(n as u32).iter().map(|pairs| Mix::pairs(n, pairs)).collect())
-    }
+fn rounds(topology: &Topology, _number: u64, _seed: u64) -> Result<Vec<Mix>, String> {
+    let n = topology.nodes();
+    Ok(pairs(n as u32).iter().map(|pairs| Mix::pairs(n, pairs)).collect())
 }
 
 /// The pairs of each round, with their weights.

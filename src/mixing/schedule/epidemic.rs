@@ -39,82 +39,64 @@ const ROOM: usize = 1 << 22;
 const ATTEMPTS: u64 = 300;
 
 /// `epidemic:s`: every node exchanges with s others, drawn again in each round.
-#[derive(Debug)]
-pub(super) struct Epidemic;
+pub(super) const EPIDEMIC: Recipe = Recipe {
+    name: "epidemic",
+    about: "each node averages with as many random others as the number says, again each round; \
+            needs all links; repeats after up to 1024 rounds",
+    paper: "De Vos et al. 2023, Epidemic Learning (EL-Oracle)",
+    number: Some(("peers", 2)),
+    remedy: |nodes| format!("complete:{nodes}"),
+    rounds,
+    is_random: true,
+    ..Recipe::BLANK
+};
 
-impl Recipe for Epidemic {
-    fn name(&self) -> &'static str {
-        "epidemic"
+fn rounds(topology: &Topology, peers: u64, seed: u64) -> Result<Vec<Mix>, String> {
+    let nodes = topology.nodes();
+    let Some(peers) = usize::try_from(peers).ok().filter(|&s| s > 0 && s < nodes) else {
+        return Err(format!(
+            "expected a number of peers from 1 to {}, the other nodes of `{}`",
+            nodes - 1,
+            topology.name()
+        ));
+    };
+    if nodes % 2 == 1 && peers % 2 == 1 {
+        let (less, more) = (peers - 1, peers + 1);
+        return Err(format!(
+            "{nodes} nodes cannot all have {peers} peers, both are odd: use epidemic:{}",
+            if less > 0 { less } else { more }
+        ));
     }
-
-    fn number(&self) -> Option<(&'static str, u64)> {
-        Some(("peers", 2))
-    }
-
-    fn about(&self) -> &'static str {
-        "each node averages with as many random others as the number says, again each round; needs \
-         all links; repeats after up to 1024 rounds"
-    }
-
-    fn paper(&self) -> &'static str {
-        "De Vos et al. 2023, Epidemic Learning (EL-Oracle)"
-    }
-
-    fn remedy(&self, nodes: usize) -> String {
-        format!("complete:{nodes}")
-    }
-
-    fn rounds(&self, topology: &Topology, peers: u64, seed: u64) -> Result<Vec<Mix>, String> {
-        let nodes = topology.nodes();
-        let Some(peers) = usize::try_from(peers).ok().filter(|&s| s > 0 && s < nodes) else {
-            return Err(format!(
-                "expected a number of peers from 1 to {}, the other nodes of `{}`",
-                nodes - 1,
-                topology.name()
-            ));
+    let period = (ROOM / (nodes * (peers + 1))).clamp(SHORTEST, PERIOD);
+    let stream = Stream::new(seed, Purpose::Rule).with(nodes as u64).with(peers as u64);
+    let weight = 1.0 / (peers as f64 + 1.0);
+    let mut met = Vec::new();
+    let mut rounds = Vec::with_capacity(period);
+    for t in 0..period as u64 {
+        let mut attempts = (0..ATTEMPTS).map(|k| stream.with(t).with(k).sequence());
+        let Some(rows) =
+            attempts.find_map(|mut random| family::draw_regular(nodes, peers, &mut random))
+        else {
+            return Err("no regular graph was found: use another seed".into());
         };
-        if nodes % 2 == 1 && peers % 2 == 1 {
-            let (less, more) = (peers - 1, peers + 1);
-            return Err(format!(
-                "{nodes} nodes cannot all have {peers} peers, both are odd: use epidemic:{}",
-                if less > 0 { less } else { more }
-            ));
-        }
-        let period = (ROOM / (nodes * (peers + 1))).clamp(SHORTEST, PERIOD);
-        let stream = Stream::new(seed, Purpose::Rule).with(nodes as u64).with(peers as u64);
-        let weight = 1.0 / (peers as f64 + 1.0);
-        let mut met = Vec::new();
-        let mut rounds = Vec::with_capacity(period);
-        for t in 0..period as u64 {
-            let mut attempts = (0..ATTEMPTS).map(|k| stream.with(t).with(k).sequence());
-            let Some(rows) =
-                attempts.find_map(|mut random| family::draw_regular(nodes, peers, &mut random))
-            else {
-                return Err("no regular graph was found: use another seed".into());
-            };
-            let mut entries = Vec::with_capacity(nodes * peers);
-            for (i, row) in rows.iter().enumerate() {
-                let i = NodeId::from(i);
-                entries.extend(row.iter().map(|&j| (i, NodeId(j), weight)));
-                // The first rounds nearly always connect all nodes.
-                if t < SHORTEST as u64 {
-                    met.extend(row.iter().filter(|&&j| i.0 < j).map(|&j| (i.0, j)));
-                }
-            }
-            rounds.push(Mix::new(nodes, entries));
-        }
-        met.sort_unstable();
-        met.dedup();
-        match Graph::new(nodes, met).map_err(|error| error.to_string())?.unreached() {
-            None => Ok(rounds),
-            Some(node) => {
-                let name = &topology.node(node).name;
-                Err(format!("in {SHORTEST} rounds, {name} is cut off: use more peers"))
+        let mut entries = Vec::with_capacity(nodes * peers);
+        for (i, row) in rows.iter().enumerate() {
+            let i = NodeId::from(i);
+            entries.extend(row.iter().map(|&j| (i, NodeId(j), weight)));
+            // The first rounds nearly always connect all nodes.
+            if t < SHORTEST as u64 {
+                met.extend(row.iter().filter(|&&j| i.0 < j).map(|&j| (i.0, j)));
             }
         }
+        rounds.push(Mix::new(nodes, entries));
     }
-
-    fn is_random(&self) -> bool {
-        true
+    met.sort_unstable();
+    met.dedup();
+    match Graph::new(nodes, met).map_err(|error| error.to_string())?.unreached() {
+        None => Ok(rounds),
+        Some(node) => {
+            let name = &topology.node(node).name;
+            Err(format!("in {SHORTEST} rounds, {name} is cut off: use more peers"))
+        }
     }
 }

@@ -28,35 +28,35 @@ mod one_peer;
 mod random_matching;
 mod rate;
 
-use std::{fmt, sync::OnceLock};
+use std::sync::OnceLock;
 
 use super::{Topology, TopologyError};
 use crate::{
     config::ConfigError,
-    registry::Registry,
+    registry::{Named, Registry},
     units::{NodeId, Round},
 };
 pub use mix::{Mix, Turn};
 pub use rate::Rate;
 
 /// Every schedule, in the order of lists.
-pub static REGISTRY: Registry<&dyn Recipe> = Registry::new(
+pub static REGISTRY: Registry<Recipe> = Registry::new(
     "schedule",
     &[
-        &fixed::Static,
-        &one_peer::OnePeerExponential,
-        &base_2::Base2,
-        &random_matching::RandomMatching,
-        &epidemic::Epidemic,
+        fixed::FIXED,
+        one_peer::ONE_PEER_EXPONENTIAL,
+        base_2::BASE_2,
+        random_matching::RANDOM_MATCHING,
+        epidemic::EPIDEMIC,
     ],
 );
 
 /// The schedules that files may name.
-pub type Recipes = &'static Registry<&'static dyn Recipe>;
+pub type Recipes = &'static Registry<Recipe>;
 
-impl crate::registry::Named for dyn Recipe {
+impl Named for Recipe {
     fn name(&self) -> &str {
-        Recipe::name(self)
+        self.name
     }
 }
 
@@ -66,48 +66,48 @@ pub(crate) const STATIC: &str = "static";
 /// The name of the key, for errors.
 const KEY: &str = "topology.schedule";
 
-/// Generates a schedule for a number of nodes.
-pub trait Recipe: Sync + fmt::Debug {
+/// A generator of schedules.
+#[derive(Clone, Copy, Debug)]
+pub struct Recipe {
     /// Its name in files and on the command line.
-    fn name(&self) -> &'static str;
-
+    pub name: &'static str,
+    /// A description in one line.
+    pub about: &'static str,
+    /// Authors, title, year.
+    pub paper: &'static str,
     /// What the number after its name is, and an example; `None` if it has none.
-    fn number(&self) -> Option<(&'static str, u64)> {
-        None
-    }
+    pub number: Option<(&'static str, u64)>,
+    /// The topologies with this many nodes that have all links of the schedule.
+    pub remedy: fn(nodes: usize) -> String,
+    /// The matrices of one period, at least one. They may use links that the topology lacks: that
+    /// is checked later. `number` is the one after its name, or 0 if it has none. If there is no
+    /// such schedule on this topology: the problem and the remedy.
+    pub rounds: fn(topology: &Topology, number: u64, seed: u64) -> Result<Vec<Mix>, String>,
+    /// The rate of agreement, if it is known without the matrices' products.
+    pub rate: fn(topology: &Topology) -> Option<Rate>,
+    /// Whether a period is a random sample: then its rate is measured on parts of it.
+    pub is_random: bool,
+}
+
+impl Recipe {
+    /// Values that most schedules share, for `..Recipe::BLANK`.
+    pub const BLANK: Recipe = Recipe {
+        name: "",
+        about: "",
+        paper: "",
+        number: None,
+        remedy: |_| "any topology".into(),
+        rounds: |_, _, _| Err("it has no rounds".into()),
+        rate: |_| None,
+        is_random: false,
+    };
 
     /// How files give it, with an example of its number.
-    fn example(&self) -> String {
-        match self.number() {
-            None => self.name().into(),
-            Some((_, example)) => format!("{}:{example}", self.name()),
+    pub fn example(&self) -> String {
+        match self.number {
+            None => self.name.into(),
+            Some((_, example)) => format!("{}:{example}", self.name),
         }
-    }
-
-    /// A description in one line.
-    fn about(&self) -> &'static str;
-
-    /// Authors, title and year of its source.
-    fn paper(&self) -> &'static str;
-
-    /// The topologies with this many nodes that have all links of the schedule.
-    fn remedy(&self, nodes: usize) -> String;
-
-    /// The matrices of one period, at least one. They may use links that the topology lacks: that
-    /// is checked later. `number` is the one after its name, or 0 if it has none.
-    ///
-    /// # Errors
-    /// If there is no such schedule on this topology: the problem and the remedy.
-    fn rounds(&self, topology: &Topology, number: u64, seed: u64) -> Result<Vec<Mix>, String>;
-
-    /// The rate of agreement, if it is known without the matrices' products.
-    fn rate(&self, _topology: &Topology) -> Option<Rate> {
-        None
-    }
-
-    /// Whether a period is a random sample: then its rate is measured on parts of it.
-    fn is_random(&self) -> bool {
-        false
     }
 }
 
@@ -115,19 +115,16 @@ pub trait Recipe: Sync + fmt::Debug {
 ///
 /// # Errors
 /// If there is none, or its number is missing or wrong; the error lists what is accepted.
-pub(crate) fn find(
-    recipes: Recipes,
-    text: &str,
-) -> Result<(&'static dyn Recipe, u64), ConfigError> {
+pub(crate) fn find(recipes: Recipes, text: &str) -> Result<(&'static Recipe, u64), ConfigError> {
     let refused = |problem: String| ConfigError::new(KEY, format!("\"{text}\""), problem);
     let (name, number) = match text.split_once(':') {
         Some((name, number)) => (name, Some(number)),
         None => (text, None),
     };
-    let recipe = *recipes
+    let recipe = recipes
         .find(name)
         .ok_or_else(|| refused(recipes.expected(name)).with_accepted(recipes.names()))?;
-    match (recipe.number(), number) {
+    match (recipe.number, number) {
         (None, None) => Ok((recipe, 0)),
         (None, Some(_)) => Err(refused(format!("{name} takes no number: write \"{name}\""))),
         (Some((what, _)), number) => {
@@ -144,7 +141,7 @@ pub(crate) fn find(
 #[derive(Debug)]
 pub struct Schedule {
     name: String,
-    recipe: &'static dyn Recipe,
+    recipe: &'static Recipe,
     rounds: Vec<Mix>,
     rate: OnceLock<Rate>,
 }
@@ -169,12 +166,12 @@ impl Schedule {
     ) -> Result<Schedule, TopologyError> {
         let (recipe, number) = find(recipes, name)?;
         let refused = |problem: String| ConfigError::new(KEY, format!("\"{name}\""), problem);
-        let rounds = recipe.rounds(topology, number, seed).map_err(refused)?;
+        let rounds = (recipe.rounds)(topology, number, seed).map_err(refused)?;
         assert!(!rounds.is_empty(), "{name}: a period has a round");
         for mix in &rounds {
             if let Some((a, b)) = mix.arcs().find(|&(a, b)| topology.link(a, b).is_none()) {
                 let (a, b) = (&topology.node(a).name, &topology.node(b).name);
-                let remedy = recipe.remedy(topology.nodes());
+                let remedy = (recipe.remedy)(topology.nodes());
                 let lacks = topology.name();
                 let problem =
                     format!("needs the link {a} - {b}, which `{lacks}` lacks: use {remedy}");
@@ -217,8 +214,8 @@ impl Schedule {
         &self.name
     }
 
-    /// The recipe that it was generated by.
-    pub fn recipe(&self) -> &'static dyn Recipe {
+    /// Its generator.
+    pub fn recipe(&self) -> &'static Recipe {
         self.recipe
     }
 

@@ -32,62 +32,46 @@ const SHORTEST: usize = 16;
 const ROOM: usize = 1 << 22;
 
 /// `random-matching`: disjoint pairs of neighbours, drawn again in each round.
-#[derive(Debug)]
-pub(super) struct RandomMatching;
+pub(super) const RANDOM_MATCHING: Recipe = Recipe {
+    name: "random-matching",
+    about: "random disjoint pairs of neighbours average, again each round; on any topology; \
+            repeats after up to 1024 rounds",
+    paper: "Boyd et al. 2006, Randomized Gossip Algorithms, with a maximal matching a round",
+    rounds,
+    is_random: true,
+    ..Recipe::BLANK
+};
 
-impl Recipe for RandomMatching {
-    fn name(&self) -> &'static str {
-        "random-matching"
-    }
-
-    fn about(&self) -> &'static str {
-        "random disjoint pairs of neighbours average, again each round; on any topology; repeats \
-         after up to 1024 rounds"
-    }
-
-    fn paper(&self) -> &'static str {
-        "Boyd et al. 2006, Randomized Gossip Algorithms, with a maximal matching a round"
-    }
-
-    fn remedy(&self, _nodes: usize) -> String {
-        "any topology".into()
-    }
-
-    fn rounds(&self, topology: &Topology, _number: u64, seed: u64) -> Result<Vec<Mix>, String> {
-        let (nodes, links) = (topology.nodes(), topology.graph().links());
-        let period = (ROOM / (nodes + links.len())).clamp(SHORTEST, PERIOD);
-        let stream = Stream::new(seed, Purpose::Rule).with(nodes as u64).with(links.len() as u64);
-        let mut order: Vec<usize> = (0..links.len()).collect();
-        let mut met = vec![false; links.len()];
-        let rounds: Vec<Mix> = (0..period as u64)
-            .map(|t| {
-                stream.with(t).sequence().shuffle(&mut order);
-                let mut free = vec![true; nodes];
-                let mut pairs = Vec::with_capacity(nodes / 2);
-                for &link in &order {
-                    let (a, b) = links[link];
-                    if free[a.index()] && free[b.index()] {
-                        (free[a.index()], free[b.index()], met[link]) = (false, false, true);
-                        pairs.push((a.0, b.0, 0.5));
-                    }
+fn rounds(topology: &Topology, _number: u64, seed: u64) -> Result<Vec<Mix>, String> {
+    let (nodes, links) = (topology.nodes(), topology.graph().links());
+    let period = (ROOM / (nodes + links.len())).clamp(SHORTEST, PERIOD);
+    let stream = Stream::new(seed, Purpose::Rule).with(nodes as u64).with(links.len() as u64);
+    let mut order: Vec<usize> = (0..links.len()).collect();
+    let mut met = vec![false; links.len()];
+    let rounds: Vec<Mix> = (0..period as u64)
+        .map(|t| {
+            stream.with(t).sequence().shuffle(&mut order);
+            let mut free = vec![true; nodes];
+            let mut pairs = Vec::with_capacity(nodes / 2);
+            for &link in &order {
+                let (a, b) = links[link];
+                if free[a.index()] && free[b.index()] {
+                    (free[a.index()], free[b.index()], met[link]) = (false, false, true);
+                    pairs.push((a.0, b.0, 0.5));
                 }
-                Mix::pairs(nodes, &pairs)
-            })
-            .collect();
-        let union = links.iter().zip(&met).filter(|(_, met)| **met).map(|(&(a, b), _)| (a.0, b.0));
-        match Graph::new(nodes, union).map_err(|error| error.to_string())?.unreached() {
-            None => Ok(rounds),
-            Some(node) => {
-                let name = &topology.node(node).name;
-                Err(format!(
-                    "in {period} rounds, the maximum for this size, {name} is cut off: use \
-                     a smaller topology"
-                ))
             }
+            Mix::pairs(nodes, &pairs)
+        })
+        .collect();
+    let union = links.iter().zip(&met).filter(|(_, met)| **met).map(|(&(a, b), _)| (a.0, b.0));
+    match Graph::new(nodes, union).map_err(|error| error.to_string())?.unreached() {
+        None => Ok(rounds),
+        Some(node) => {
+            let name = &topology.node(node).name;
+            Err(format!(
+                "in {period} rounds, the maximum for this size, {name} is cut off: use \
+                 a smaller topology"
+            ))
         }
-    }
-
-    fn is_random(&self) -> bool {
-        true
     }
 }

@@ -46,12 +46,12 @@ pub struct Rate {
 
 impl Rate {
     /// The rate of one period's rounds.
-    pub(super) fn of(recipe: &dyn Recipe, rounds: &[Mix], topology: &Topology) -> Rate {
-        if let Some(rate) = recipe.rate(topology) {
+    pub(super) fn of(recipe: &Recipe, rounds: &[Mix], topology: &Topology) -> Rate {
+        if let Some(rate) = (recipe.rate)(topology) {
             return rate;
         }
         let period = rounds.len() as u64;
-        let rho = if recipe.is_random() {
+        let rho = if recipe.is_random {
             measured(rounds).unwrap_or_else(|| of_mean(rounds))
         } else {
             libm::pow(norm(rounds, 0, period, f64::INFINITY), 1.0 / period as f64)

@@ -558,7 +558,7 @@ fn family_spec(
         )
         .with_accepted(names)
     })?;
-    let keys: Vec<&str> = family.keys().iter().copied().filter(|key| *key != "seed").collect();
+    let keys: Vec<&str> = family.keys.iter().copied().filter(|key| *key != "seed").collect();
     let takes = || format!("a {name} takes {}", keys.join(" and "));
     if let Some((key, size)) =
         sizes.iter().find_map(|(key, size)| Some((key, size.filter(|_| !keys.contains(key))?)))
@@ -576,7 +576,7 @@ fn family_spec(
         })
     };
     let values = keys.iter().map(value).collect::<Result<Vec<_>, _>>()?;
-    Ok(format!("{name}:{}", values.join(&family.separator().to_string())))
+    Ok(format!("{name}:{}", values.join(&family.separator.to_string())))
 }
 
 /// Checks a number of seconds.

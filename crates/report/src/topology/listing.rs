@@ -24,11 +24,11 @@ impl Listing {
         let families: Vec<Value> = (family::REGISTRY.iter())
             .map(|f| {
                 json!({
-                    "name": f.name(),
-                    "arguments": f.keys(),
-                    "optional": f.optional(),
-                    "example": family::example(*f),
-                    "about": f.about(),
+                    "name": f.name,
+                    "arguments": f.keys,
+                    "optional": f.optional,
+                    "example": family::example(f),
+                    "about": f.about,
                 })
             })
             .collect();
@@ -54,7 +54,7 @@ impl Listing {
             })
             .collect();
         let schedules: Vec<Value> = (schedule::REGISTRY.iter())
-            .map(|s| json!({ "name": s.name(), "about": s.about(), "paper": s.paper() }))
+            .map(|s| json!({ "name": s.name, "about": s.about, "paper": s.paper }))
             .collect();
         json!({
             "families": families,
@@ -71,16 +71,15 @@ impl Listing {
             "Families, for `topology show`, `topology make` and --topology; in files as family \
              = \"...\":\n\n",
         );
-        for &f in &family::REGISTRY {
-            let keys = f.keys();
-            let optional = keys.len() - f.optional();
+        for f in &family::REGISTRY {
+            let keys = f.keys;
+            let optional = keys.len() - f.optional;
             let keys: Vec<String> = keys
                 .iter()
                 .enumerate()
                 .map(|(i, key)| if i < optional { (*key).into() } else { format!("[{key}]") })
                 .collect();
-            text +=
-                &format!("  {:<22} {:<24} {}\n", family::example(f), keys.join(", "), f.about());
+            text += &format!("  {:<22} {:<24} {}\n", family::example(f), keys.join(", "), f.about);
         }
         text += &format!(
             "  {:<22} {:<24} {}\n",
@@ -94,8 +93,8 @@ impl Listing {
         }
         text +=
             "\nSchedules, for --schedule; in an experiment as [topology] schedule = \"...\":\n\n";
-        for &s in &schedule::REGISTRY {
-            text += &format!("  {:<22} {}\n", s.example(), s.about());
+        for s in &schedule::REGISTRY {
+            text += &format!("  {:<22} {}\n", s.example(), s.about);
         }
         if self.files.is_empty() {
             return text + &format!("\nThere is no folder {folder} here with topology files.\n");

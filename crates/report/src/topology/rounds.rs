@@ -41,10 +41,10 @@ impl Rounds {
             .collect();
         Rounds {
             name: schedule.name().into(),
-            paper: schedule.recipe().paper(),
+            paper: schedule.recipe().paper,
             period,
             directed: schedule.is_directed(),
-            random: schedule.recipe().is_random(),
+            random: schedule.recipe().is_random,
             degree: Span::of(all.into_iter()).expect("a period has a round and a topology a node"),
             rho,
             gap,

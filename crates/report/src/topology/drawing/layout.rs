@@ -33,9 +33,9 @@ impl Layout {
             }
             _ => {}
         }
-        if shape.family().hub() && nodes > 2 {
+        if shape.family().hub && nodes > 2 {
             Layout::Hub
-        } else if shape.family().cube() && (4..=MAX_CORNERS).contains(&nodes) {
+        } else if shape.family().cube && (4..=MAX_CORNERS).contains(&nodes) {
             Layout::Cube(nodes.ilog2())
         } else {
             Layout::Circle
