@@ -30,7 +30,7 @@ const LAYERS: &[(&str, May)] = &[
     ("data", May::Only("units rng vector printable inputs files config memory registry")),
     ("learn", May::Only("units rng vector inputs config state data")),
     ("gossip", May::Only("units rng vector config mixing compress registry state")),
-    ("experiment", May::Only("inputs config data learn")),
+    ("experiment", May::Only("inputs config mixing compress data learn gossip registry")),
     ("links", May::Only("units rng config mixing experiment")),
     ("drive", May::Only("units config state mixing learn gossip")),
     ("predict", May::Only("units gossip links")),
