@@ -7,7 +7,7 @@ use ndarray::{ArrayView2, ArrayViewMut2};
 use super::affine::{Affine, buffer};
 use crate::{
     data::{Scale, Task},
-    learn::{Block, Gradient, Kind, Learner, Shape, Sums, Targets, Tensor},
+    learn::{Block, Gradient, Kind, Learner, ModelShape, Sums, Targets, Tensor},
     rng::Stream,
 };
 

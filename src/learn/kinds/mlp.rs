@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     data::{Scale, Task},
-    learn::{Block, Gradient, Init, Kind, Learner, Shape, Sums, Tensor},
+    learn::{Block, Gradient, Init, Kind, Learner, ModelShape, Sums, Tensor},
     rng::Stream,
 };
 

@@ -45,7 +45,9 @@ impl Named for Family {
 
     fn problem(&self) -> Option<String> {
         if self.name == CUSTOM {
-            return Some("files call a graph of no family so: expected another name".into());
+            return Some(
+                "files use this name for a graph of no family: expected another one".into(),
+            );
         }
         let key = self.keys.iter().find(|key| !FILE_KEYS.contains(key))?;
         Some(format!(
@@ -150,7 +152,7 @@ impl Refusal {
 
 /// A family with its arguments: a short description of a graph.
 #[derive(Clone)]
-pub struct Shape {
+pub struct FamilyMember {
     family: &'static Family,
     arguments: Vec<u64>,
 }
@@ -167,7 +169,7 @@ impl FamilyMember {
         family: &'static Family,
         arguments: &[u64],
         seed: u64,
-    ) -> Result<Shape, TopologyError> {
+    ) -> Result<FamilyMember, TopologyError> {
         let keys = family.keys;
         let mut arguments = arguments.to_vec();
         if arguments.len() > keys.len() || arguments.len() + family.optional < keys.len() {
@@ -306,8 +308,8 @@ impl fmt::Debug for FamilyMember {
     }
 }
 
-impl PartialEq for Shape {
-    fn eq(&self, other: &Shape) -> bool {
+impl PartialEq for FamilyMember {
+    fn eq(&self, other: &FamilyMember) -> bool {
         self.family.name == other.family.name && self.arguments == other.arguments
     }
 }
@@ -419,7 +421,7 @@ mod tests {
             assert_eq!(FamilyMember::parse(&shape.to_string(), 99).unwrap(), shape);
         }
         for family in &REGISTRY {
-            let shape = Shape::parse(&example(family), 0).unwrap();
+            let shape = FamilyMember::parse(&example(family), 0).unwrap();
             assert!(shape.nodes() <= DENSE_LIMIT);
         }
     }
