@@ -1,7 +1,10 @@
 //! A rule around another, which looks at what passes or plants a bug.
 
+use std::sync::{Arc, Mutex};
+
 use gradvine::{
     compress::Payload,
+    drive::NodeSpec,
     gossip::{
         party::{Answers, Copies, Encoded, Local, Party, Received, Writer},
         plan::At,
@@ -111,6 +114,74 @@ impl<H: Hook> Rule for Hooked<H> {
     fn parts(&mut self) -> Option<&mut dyn Parts> {
         self.inner.parts()
     }
+}
+
+/// What rules were asked to do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Told {
+    /// The model of this node was lent for a gradient.
+    Point(usize),
+    /// Its update arrived.
+    Gradient(usize),
+    /// It sent its model to a neighbour.
+    Outgoing(usize),
+    /// The call of this node came.
+    Called(usize),
+    /// It was answered.
+    Answer { by: usize, caller: usize },
+    /// It took an answer.
+    Received(usize),
+}
+
+/// Writes down what a rule is asked to do.
+struct Recorder {
+    node: usize,
+    told: Arc<Mutex<Vec<Told>>>,
+}
+
+impl Recorder {
+    fn note(&self, told: Told) {
+        self.told.lock().unwrap().push(told);
+    }
+}
+
+impl Hook for Recorder {
+    fn point(&mut self) {
+        self.note(Told::Point(self.node));
+    }
+
+    fn gradient(&mut self, _local: &Local, _round: Round, _step: f32) {
+        self.note(Told::Gradient(self.node));
+    }
+
+    fn outgoing(&mut self, _at: &At) {
+        self.note(Told::Outgoing(self.node));
+    }
+
+    fn received(&mut self, _at: &At, _from: NodeId) -> usize {
+        self.note(Told::Received(self.node));
+        1
+    }
+
+    fn called(&mut self, from: NodeId) {
+        self.note(Told::Called(from.index()));
+    }
+
+    fn answer(&mut self, from: NodeId) {
+        self.note(Told::Answer { by: self.node, caller: from.index() });
+    }
+}
+
+/// Runs these nodes, and writes down what their rules are asked to do, in its order.
+pub fn recorded<T>(run: &Run, play: impl FnOnce(Vec<NodeSpec>) -> T) -> (T, Vec<Told>) {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let specs = run.specs_with(|node, inner| {
+        let hook = Recorder { node: node.index(), told: Arc::clone(&told) };
+        Box::new(Hooked { inner, hook })
+    });
+    let played = play(specs);
+    let told = told.lock().unwrap().clone();
+    (played, told)
 }
 
 /// A rule with its model, for tests that call it without an engine.

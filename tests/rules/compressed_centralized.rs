@@ -107,27 +107,11 @@ fn check(table: &str, places: &[(&str, &str)], round: impl Fn(&Run) -> Round) {
 const SERVERS: [(&str, &str); 3] = [("star:6", ""), ("complete:5", ""), ("complete:1", "")];
 
 #[test]
-fn single_compression() {
+fn runs_are_those_of_the_equations() {
     check("kind = 'compressed-c-sgd'", &PLACES, single);
-}
-
-#[test]
-fn double_compression() {
     check("kind = 'compressed-c-sgd'\ndouble = true", &SERVERS, double);
-}
-
-#[test]
-fn error_feedback() {
     check("kind = 'ef-sgd'", &PLACES, ef);
-}
-
-#[test]
-fn sparse_loco_with_constants() {
     check("kind = 'sparse-loco'\ndecay = 0.8\nouter_step = 0.7", &PLACES, sparse_loco);
-}
-
-#[test]
-fn double_squeeze_of_2019() {
     check("kind = 'double-squeeze'", &SERVERS, |run| double_squeeze(run, Arc::default()));
 }
 

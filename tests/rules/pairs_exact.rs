@@ -1,22 +1,16 @@
 //! Asynchronous pairs against the equations in f64, event by event in the order in which they
 //! happened; and who calls whom.
 
-use std::sync::{Arc, Mutex};
-
 use common::{
     GIVEN, Run,
     dense::{Matrix, plus, starts},
     difference,
-    hook::{Hook, Hooked},
+    hook::{Told, recorded},
     sgd::{Sgd, Updates},
 };
 use gradvine::{
     drive::NoopObserver,
-    gossip::{
-        party::Local,
-        plan::{At, Meeting},
-        rule::Rule,
-    },
+    gossip::plan::{At, Meeting},
     sim,
     units::{NodeId, Round},
 };
@@ -24,90 +18,33 @@ use gradvine::{
 const IDENTITY: &str = "kind = 'identity'";
 const RULES: [&str; 2] = ["kind = 'ad-psgd'", "kind = 'swarm'"];
 
-/// What happened, in its order.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Event {
-    /// The model was lent for a gradient.
-    Lent(usize),
-    Stepped(usize),
-    /// Sent its model to a neighbour.
-    Called(usize),
-    /// Answered this caller.
-    Answered {
-        by: usize,
-        caller: usize,
-    },
-    /// Took the answer.
-    Heard(usize),
-}
-
-struct Noted {
-    node: usize,
-    events: Arc<Mutex<Vec<Event>>>,
-}
-
-impl Noted {
-    fn note(&self, event: Event) {
-        self.events.lock().unwrap().push(event);
-    }
-}
-
-impl Hook for Noted {
-    fn point(&mut self) {
-        self.note(Event::Lent(self.node));
-    }
-
-    fn gradient(&mut self, _local: &Local, _round: Round, _step: f32) {
-        self.note(Event::Stepped(self.node));
-    }
-
-    fn outgoing(&mut self, _at: &At) {
-        self.note(Event::Called(self.node));
-    }
-
-    fn received(&mut self, _at: &At, _from: NodeId) -> usize {
-        self.note(Event::Heard(self.node));
-        1
-    }
-
-    fn answer(&mut self, from: NodeId) {
-        self.note(Event::Answered { by: self.node, caller: from.index() });
-    }
-}
-
 /// The models of a run in the simulator, and what happened in it.
-fn noted(run: &Run) -> (Vec<Vec<f32>>, Vec<Event>) {
-    let events = Arc::new(Mutex::new(Vec::new()));
-    let specs = run.specs_with(|node, inner| {
-        let hook = Noted { node: node.index(), events: Arc::clone(&events) };
-        Box::new(Hooked { inner, hook }) as Box<dyn Rule>
-    });
-    let models =
-        sim::run(specs, &mut NoopObserver).unwrap().into_iter().map(|ended| ended.model).collect();
-    let events = events.lock().unwrap().clone();
-    (models, events)
+fn noted(run: &Run) -> (Vec<Vec<f32>>, Vec<Told>) {
+    let (ended, told) = recorded(run, |specs| sim::run(specs, &mut NoopObserver).unwrap());
+    (ended.into_iter().map(|ended| ended.model).collect(), told)
 }
 
 /// The same events by the equations: a call carries x_i; its answer is m = (x_i - x_j) / 2, which j
 /// adds and i takes away.
-fn replayed(run: &Run, events: &[Event], half: f64) -> Matrix {
+fn replayed(run: &Run, events: &[Told], half: f64) -> Matrix {
     let (mut updates, mut x) = (Updates::new(run), starts(run));
     let (mut lent, mut asked, mut moves) = (x.clone(), x.clone(), x.clone());
     for event in events {
         match *event {
-            Event::Lent(i) => lent[i].clone_from(&x[i]),
-            Event::Stepped(i) => {
+            Told::Point(i) => lent[i].clone_from(&x[i]),
+            Told::Gradient(i) => {
                 let u = updates.next_of(i, &lent[i]);
                 x[i] = plus(&x[i], -1.0, &u);
             }
-            Event::Called(i) => asked[i].clone_from(&x[i]),
-            Event::Answered { by, caller } => {
+            Told::Outgoing(i) => asked[i].clone_from(&x[i]),
+            Told::Answer { by, caller } => {
                 let m: Vec<f64> =
                     asked[caller].iter().zip(&x[by]).map(|(a, b)| half * (a - b)).collect();
                 x[by] = plus(&x[by], 1.0, &m);
                 moves[caller] = m;
             }
-            Event::Heard(i) => x[i] = plus(&x[i], -1.0, &moves[i]),
+            Told::Called(_) => {}
+            Told::Received(i) => x[i] = plus(&x[i], -1.0, &moves[i]),
         }
     }
     x
@@ -125,7 +62,7 @@ fn every_event_does_what_the_equations_say() {
                     let found = difference(&replayed(&run, &events, 0.5), &models);
                     assert!(found < 1e-5, "{}: {found:e}", run.words());
                     let calls =
-                        events.iter().filter(|event| matches!(event, Event::Called(_))).count();
+                        events.iter().filter(|event| matches!(event, Told::Outgoing(_))).count();
                     assert_eq!(calls as u64, run.rounds * run.nodes() as u64);
                 }
             }

@@ -9,19 +9,16 @@ use std::{
 use common::{
     Exact, Run,
     central::{IDENTITY, centralized},
-    consensus, difference,
+    consensus,
+    dense::{plus, starts},
+    difference,
     driver::{Order, Played, play},
-    hook::{Hook, Hooked},
-    widen,
+    hook::{Told, recorded},
 };
 use gradvine::{
     compress::Format,
     drive::{Conclusion, Learner, NodeSpec},
-    gossip::{
-        party::Local,
-        plan::{self, At, Meeting, Plan, Step},
-        rule::Rule,
-    },
+    gossip::plan::{self, At, Meeting, Plan, Step},
     units::{NodeId, Round},
 };
 
@@ -260,58 +257,10 @@ fn staleness_0_is_centralized_sgd() {
     }
 }
 
-/// What rules were asked to do.
-#[derive(Clone, Copy)]
-enum Told {
-    Point(usize),
-    Gradient(usize),
-    Called(usize),
-    Answer(usize),
-    Received(usize),
-}
-
-struct Recorder {
-    node: usize,
-    told: Arc<Mutex<Vec<Told>>>,
-}
-
-impl Recorder {
-    fn note(&self, told: Told) {
-        self.told.lock().unwrap().push(told);
-    }
-}
-
-impl Hook for Recorder {
-    fn point(&mut self) {
-        self.note(Told::Point(self.node));
-    }
-
-    fn gradient(&mut self, _local: &Local, _round: Round, _step: f32) {
-        self.note(Told::Gradient(self.node));
-    }
-
-    fn received(&mut self, _at: &At, _from: NodeId) -> usize {
-        self.note(Told::Received(self.node));
-        1
-    }
-
-    fn called(&mut self, from: NodeId) {
-        self.note(Told::Called(from.index()));
-    }
-
-    fn answer(&mut self, from: NodeId) {
-        self.note(Told::Answer(from.index()));
-    }
-}
-
-fn plus(x: &[f64], weight: f64, y: &[f64]) -> Vec<f64> {
-    x.iter().zip(y).map(|(x, y)| x + weight * y).collect()
-}
-
 /// The models by the equations in f64, in the order of events that was recorded. `share` is 1 / n.
 fn replayed(run: &Run, told: &[Told], share: f64) -> Vec<Vec<f64>> {
     let problems = run.problems();
-    let mut x = widen(&(0..run.nodes()).map(|node| run.start(node)).collect::<Vec<_>>());
+    let mut x = starts(run);
     let (mut lent, mut update, mut answer) = (x.clone(), x.clone(), x.clone());
     for &told in told {
         match told {
@@ -323,7 +272,8 @@ fn replayed(run: &Run, told: &[Told], share: f64) -> Vec<Vec<f64>> {
                 }
             }
             Told::Called(i) => x[0] = plus(&x[0], -run.step * share, &update[i]),
-            Told::Answer(i) => answer[i] = x[0].clone(),
+            Told::Answer { caller, .. } => answer[caller] = x[0].clone(),
+            Told::Outgoing(_) => {}
             Told::Received(i) => x[i] = answer[i].clone(),
         }
     }
@@ -336,13 +286,8 @@ fn models_are_those_of_the_equations_in_the_order_of_events() {
         for order in orders() {
             let mut run = ssp("star:5", staleness);
             run.rounds = 25;
-            let told = Arc::new(Mutex::new(Vec::new()));
-            let record = |id: NodeId, inner: Box<dyn Rule>| -> Box<dyn Rule> {
-                let hook = Recorder { node: id.index(), told: Arc::clone(&told) };
-                Box::new(Hooked { inner, hook })
-            };
-            let models = play(run.specs_with(record), order).models;
-            let told = told.lock().unwrap();
+            let (played, told) = recorded(&run, |specs| play(specs, order));
+            let models = played.models;
             assert!(
                 difference(&replayed(&run, &told, 0.2), &models) < 1e-5,
                 "staleness {staleness}"
