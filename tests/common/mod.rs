@@ -57,9 +57,24 @@ pub struct Problem {
     pub b: Vec<f64>,
 }
 
+/// Problems that were drawn, by node, length, and the bits of the spread.
+type Drawn = BTreeMap<(usize, usize, u64), Problem>;
+
 impl Problem {
     /// Heterogeneous: every node has its own solution.
     pub fn new(node: usize, d: usize, spread: f64) -> Problem {
+        static DRAWN: Mutex<Drawn> = Mutex::new(BTreeMap::new());
+        let key = (node, d, spread.to_bits());
+        // To draw one takes longer than the rounds of a short run.
+        if let Some(drawn) = DRAWN.lock().unwrap().get(&key) {
+            return drawn.clone();
+        }
+        let drawn = Problem::drawn(node, d, spread);
+        DRAWN.lock().unwrap().insert(key, drawn.clone());
+        drawn
+    }
+
+    fn drawn(node: usize, d: usize, spread: f64) -> Problem {
         let mut dice = Stream::new(77, Purpose::Test).with(node as u64).sequence();
         let a: Vec<Vec<f64>> = (0..ROWS).map(|_| (0..d).map(|_| dice.normal()).collect()).collect();
         let target: Vec<f64> =
@@ -128,6 +143,13 @@ pub struct Run {
     /// Whether all nodes have the problem of node 0.
     pub same_data: bool,
     pub sgd: Sgd,
+}
+
+/// A section of an experiment from a kind and its constants: "choco gamma=0.3".
+pub fn section(words: &str) -> String {
+    let mut words = words.split(' ');
+    let kind = words.next().unwrap_or_default();
+    words.fold(format!("kind = '{kind}'"), |section, constant| section + "\n" + constant)
 }
 
 impl Run {

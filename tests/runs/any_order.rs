@@ -4,6 +4,7 @@
 use common::{
     Run,
     driver::{Order, play, play_from},
+    section,
 };
 use gradvine::{
     drive::NodeSpec,
@@ -32,68 +33,48 @@ fn snapshots(specs: Vec<NodeSpec>, seed: u64, rounds: u64) -> Vec<Snapshot> {
 #[ignore = "slow"]
 fn any_order_of_events_gives_the_same_bits() {
     let rules = [
-        ("kind = 'd-psgd'", "kind = 'identity'"),
-        ("kind = 'd-psgd'\norder = 'cta'", "kind = 'identity'"),
-        ("kind = 'naive'", "kind = 'min-max'"),
-        ("kind = 'dcd'", "kind = 'qsgd'\nlevels = 7"),
+        ("d-psgd", "identity"),
+        ("d-psgd order='cta'", "identity"),
+        ("naive", "min-max"),
+        ("dcd", "qsgd levels=7"),
         // Blocks of several numbers, the last one shorter.
-        ("kind = 'dcd'", "kind = 'min-max'\nbucket = 7"),
-        ("kind = 'choco'", "kind = 'ternary'\nbucket = 12"),
-        ("kind = 'deep-squeeze'", "kind = 'top-k'\nk = 5"),
-        ("kind = 'deep-squeeze'\ndelay = 5", "kind = 'min-max'"),
-        ("kind = 'choco'", "kind = 'random-k'\nk = 9"),
-        ("kind = 'choco'\norder = 'iclr'", "kind = 'sign'"),
-        ("kind = 'gradient-tracking'", "kind = 'identity'"),
-        ("kind = 'choco-edge'", "kind = 'min-max'"),
-        ("kind = 'beer'", "kind = 'min-max'"),
-        ("kind = 'moniqua'", "kind = 'identity'"),
-        ("kind = 'power-gossip'", "kind = 'identity'"),
+        ("dcd", "min-max bucket=7"),
+        ("choco", "ternary bucket=12"),
+        ("deep-squeeze", "top-k k=5"),
+        ("deep-squeeze delay=5", "min-max"),
+        ("choco", "random-k k=9"),
+        ("choco order='iclr'", "sign"),
+        ("gradient-tracking", "identity"),
+        ("choco-edge", "min-max"),
+        ("beer", "min-max"),
+        ("moniqua", "identity"),
+        ("power-gossip", "identity"),
     ];
     let gossip = rules.iter().flat_map(|&(rule, compressor)| {
         ["ring:6", "star:5", "torus:3x3"].map(|topology| (rule, compressor, topology))
     });
     let centralized = [
-        ("kind = 'c-sgd'", "kind = 'identity'", "ring:6"),
-        ("kind = 'c-sgd'\ncollective = 'all-to-all'", "kind = 'identity'", "complete:5"),
-        ("kind = 'c-sgd'\ncollective = 'hybrid'\ngroup = 3", "kind = 'identity'", "complete:6"),
-        ("kind = 'c-sgd'\nlayers = true", "kind = 'identity'", "ring:6"),
-        ("kind = 'c-sgd'\nlayers = true", "kind = 'identity'", "star:5"),
-        (
-            "kind = 'c-sgd'\nlayers = true\ncollective = 'all-to-all'",
-            "kind = 'identity'",
-            "complete:5",
-        ),
-        (
-            "kind = 'c-sgd'\nlayers = true\ncollective = 'hybrid'\ngroup = 3",
-            "kind = 'identity'",
-            "complete:6",
-        ),
-        ("kind = 'compressed-c-sgd'\ncollective = 'all-to-all'", "kind = 'qsgd'", "complete:5"),
-        ("kind = 'double-squeeze'", "kind = 'random-k'\nk = 9", "star:5"),
-        ("kind = 'top-k-all-gather'", "kind = 'top-k'\nk = 3", "star:5"),
-        (
-            "kind = 'top-k-all-gather'\ncollective = 'all-to-all'",
-            "kind = 'random-k'\nk = 9",
-            "complete:5",
-        ),
-        ("kind = 'dgc'\nk = 3\nwarm_up = 8", "kind = 'identity'", "complete:5"),
-        ("kind = 'sketched-sgd'\nk = 3", "kind = 'count-sketch'\ncolumns = 30", "star:5"),
-        (
-            "kind = 'sketched-sgd'\nvariant = 'practical'\nk = 2",
-            "kind = 'count-sketch'\ncolumns = 30",
-            "ring:5",
-        ),
-        (
-            "kind = 'sketched-sgd'\ncollective = 'tree'",
-            "kind = 'count-sketch'\ncolumns = 30",
-            "complete:6",
-        ),
-        ("kind = 'g-top-k'\nk = 4", "kind = 'identity'", "complete:7"),
-        ("kind = 'delayed'\ndelay = 3", "kind = 'identity'", "star:5"),
-        ("kind = 'delayed'\ndelay = 20", "kind = 'identity'", "ring:6"),
+        ("c-sgd", "identity", "ring:6"),
+        ("c-sgd collective='all-to-all'", "identity", "complete:5"),
+        ("c-sgd collective='hybrid' group=3", "identity", "complete:6"),
+        ("c-sgd layers=true", "identity", "ring:6"),
+        ("c-sgd layers=true", "identity", "star:5"),
+        ("c-sgd layers=true collective='all-to-all'", "identity", "complete:5"),
+        ("c-sgd layers=true collective='hybrid' group=3", "identity", "complete:6"),
+        ("compressed-c-sgd collective='all-to-all'", "qsgd", "complete:5"),
+        ("double-squeeze", "random-k k=9", "star:5"),
+        ("top-k-all-gather", "top-k k=3", "star:5"),
+        ("top-k-all-gather collective='all-to-all'", "random-k k=9", "complete:5"),
+        ("dgc k=3 warm_up=8", "identity", "complete:5"),
+        ("sketched-sgd k=3", "count-sketch columns=30", "star:5"),
+        ("sketched-sgd variant='practical' k=2", "count-sketch columns=30", "ring:5"),
+        ("sketched-sgd collective='tree'", "count-sketch columns=30", "complete:6"),
+        ("g-top-k k=4", "identity", "complete:7"),
+        ("delayed delay=3", "identity", "star:5"),
+        ("delayed delay=20", "identity", "ring:6"),
     ];
     for (rule, compressor, topology) in gossip.chain(centralized) {
-        in_any_order(Run::new(topology, rule, compressor));
+        in_any_order(Run::new(topology, &section(rule), &section(compressor)));
     }
 }
 
@@ -109,15 +90,15 @@ fn schedules_too() {
         ("epidemic:2", "complete:5"),
     ] {
         for (rule, compressor) in [
-            ("kind = 'd-psgd'", "kind = 'identity'"),
-            ("kind = 'd-psgd'\norder = 'cta'", "kind = 'identity'"),
-            ("kind = 'deep-squeeze'", "kind = 'min-max'"),
-            ("kind = 'sgp'", "kind = 'identity'"),
-            ("kind = 'noloco'", "kind = 'identity'"),
-            ("kind = 'gasloc'", "kind = 'identity'"),
-            ("kind = 'qg-dsgdm'", "kind = 'identity'"),
+            ("d-psgd", "identity"),
+            ("d-psgd order='cta'", "identity"),
+            ("deep-squeeze", "min-max"),
+            ("sgp", "identity"),
+            ("noloco", "identity"),
+            ("gasloc", "identity"),
+            ("qg-dsgdm", "identity"),
         ] {
-            in_any_order(Run::scheduled(topology, schedule, rule, compressor));
+            in_any_order(Run::scheduled(topology, schedule, &section(rule), &section(compressor)));
         }
     }
 }
