@@ -11,49 +11,24 @@ use std::{
 
 use gradvine::{
     digest,
-    drive::NoopObserver,
     experiment::{Experiment, Transport},
     learn::{Batch, Objective, Tensor},
     mixing::{FileFormat, Topology},
     net::{Keypair, free_ports},
     node::{EndError, Event, Exchange, Node, NodeBuilder, NodeResult, Step},
-    run, sim,
+};
+
+use crate::{
+    bowl::{self, Bowl, file},
+    until,
 };
 
 const NODES: usize = 4;
 const D: usize = 700;
 
-/// f_i(x) = (1/2) |x - c_i|^2, whose centre c_i only node i knows.
-struct Bowl {
-    tensors: Vec<Tensor>,
-    centre: Vec<f32>,
-}
-
 fn bowl(node: usize) -> Bowl {
-    let centre = (0..D).map(|k| ((k * (node + 1)) as f32 * 0.37).sin()).collect();
-    Bowl { tensors: vec![Tensor::new("a", &[100, 5]), Tensor::new("b", &[200])], centre }
-}
-
-impl Objective for Bowl {
-    fn tensors(&self) -> &[Tensor] {
-        &self.tensors
-    }
-
-    fn rows(&self) -> usize {
-        3
-    }
-
-    fn gradient(&mut self, x: &[f32], _batch: Batch<'_>, out: &mut [f32]) -> f64 {
-        for ((out, x), centre) in out.iter_mut().zip(x).zip(&self.centre) {
-            *out = x - centre;
-        }
-        self.loss(x)
-    }
-
-    fn loss(&mut self, x: &[f32]) -> f64 {
-        let square = |(x, centre): (&f32, &f32)| f64::from(x - centre).powi(2);
-        x.iter().zip(&self.centre).map(square).sum::<f64>() / 2.0
-    }
+    let tensors = [Tensor::new("a", &[100, 5]), Tensor::new("b", &[200])];
+    Bowl::new(node, &tensors, Duration::ZERO)
 }
 
 fn initial() -> Vec<f32> {
@@ -80,19 +55,14 @@ fn builders(experiment: &Experiment) -> Vec<NodeBuilder> {
 fn builders_on(spec: &str, experiment: &Experiment) -> Vec<NodeBuilder> {
     let keys: Vec<Keypair> = (0..NODES).map(|_| Keypair::generate_ed25519()).collect();
     let ports = free_ports(Transport::Tcp, NODES).unwrap();
-    let addresses: Vec<String> =
-        ports.iter().map(|port| format!("/ip4/127.0.0.1/tcp/{port}")).collect();
+    let addresses: Vec<Vec<String>> =
+        ports.iter().map(|port| vec![format!("/ip4/127.0.0.1/tcp/{port}")]).collect();
     let family = spec.split(':').next().unwrap();
-    let mut text = format!("family = \"{family}\"\nnodes = {NODES}\n");
-    for (i, key) in keys.iter().enumerate() {
-        let (peer, address) = (key.public().to_peer_id(), &addresses[i]);
-        text +=
-            &format!("[[node]]\nname = \"n{i}\"\npeer = \"{peer}\"\naddresses = [\"{address}\"]\n");
-    }
+    let text = file(family, &keys, &addresses);
     let topology = Topology::from_text(&text, FileFormat::Toml, family).unwrap();
-    let builder = |(key, address): (Keypair, String)| {
+    let builder = |(key, addresses): (Keypair, Vec<String>)| {
         NodeBuilder::new(key, topology.clone(), experiment.clone())
-            .listen(address)
+            .listen(&addresses[0])
             .initial(initial())
     };
     keys.into_iter().zip(addresses).map(builder).collect()
@@ -100,9 +70,7 @@ fn builders_on(spec: &str, experiment: &Experiment) -> Vec<NodeBuilder> {
 
 /// Models of the same run in the simulator.
 fn simulated(experiment: &Experiment) -> Vec<Vec<f32>> {
-    let objectives = (0..NODES).map(|i| Box::new(bowl(i)) as Box<dyn Objective>).collect();
-    let specs = run::specs(experiment, &initial(), objectives).unwrap();
-    sim::run(specs, &mut NoopObserver).unwrap().into_iter().map(|ended| ended.model).collect()
+    bowl::simulated(experiment, &initial(), (0..NODES).map(bowl))
 }
 
 /// Local training by the program: one step of SGD a round, as the experiment's optimizer makes it.
@@ -407,11 +375,8 @@ fn a_node_that_is_stopped_or_dropped_leaves_nothing_running() {
         assert!(ending.rounds.is_some_and(|rounds| rounds >= 1), "{ending:?}");
     }
     // The node that was dropped saves its model, too, and ends.
-    let (left, started) = (folder.path().join("n3/summary.json"), Instant::now());
-    while !left.is_file() {
-        assert!(started.elapsed() < Duration::from_secs(10), "the dropped node has not ended");
-        thread::sleep(Duration::from_millis(20));
-    }
+    let left = folder.path().join("n3/summary.json");
+    until("the dropped node ends", || left.is_file());
     for i in 0..NODES {
         assert!(folder.path().join(format!("n{i}/model-n{i}.safetensors")).is_file(), "node {i}");
     }

@@ -9,19 +9,14 @@ use gradvine::{
     units::NodeId,
 };
 
-use crate::links::{End, card, keys, runtime};
+use crate::links::{End, Terms, dialled, runtime};
 
 /// Links two nodes, sends frames both ways, and returns how the connection is encrypted, as each
 /// end says.
 fn link(kinds: [Security; 2]) -> [String; 2] {
-    let (runtime, keys, limits) = (runtime(), keys(), Deadlines::default());
-    let peers = [0, 1].map(|i: usize| keys[i].public().to_peer_id());
-    let [mut a, mut b] = runtime.block_on(async {
-        let a = End::start_with(kinds[0], &keys[0], 0, peers[1], card("0.1"), limits).await;
-        let b = End::start_with(kinds[1], &keys[1], 1, peers[0], card("0.1"), limits).await;
-        a.dial(1, b.address());
-        [a, b]
-    });
+    let runtime = runtime();
+    let terms = kinds.map(|security| Terms { security, deadlines: Deadlines::default() });
+    let [mut a, mut b] = dialled(&runtime, ["0.1"; 2], terms);
     [&a, &b].into_iter().for_each(End::up);
     let frame: Vec<u8> = (0..300_000u32).flat_map(u32::to_le_bytes).collect();
     let frame = frame[..1_000_000].to_vec();
@@ -39,7 +34,7 @@ fn link(kinds: [Security; 2]) -> [String; 2] {
             }
         }
     }
-    [a.host.cipher(&peers[1]), b.host.cipher(&peers[0])].map(Option::unwrap)
+    [a.host.cipher(&b.peer), b.host.cipher(&a.peer)].map(Option::unwrap)
 }
 
 #[test]

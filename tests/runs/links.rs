@@ -22,8 +22,9 @@ use gradvine::{
     units::NodeId,
 };
 use libp2p::swarm::SwarmEvent;
+use tokio::runtime::Runtime;
 
-use crate::hostile_peers::raw;
+use crate::{hostile_peers::raw, until};
 
 /// An upper limit for everything here.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -48,8 +49,21 @@ pub(crate) fn keys() -> [Keypair; 2] {
     if a.public().to_peer_id() < b.public().to_peer_id() { [a, b] } else { [b, a] }
 }
 
+/// How an end encrypts, and how long it waits.
+pub(crate) struct Terms {
+    pub security: Security,
+    pub deadlines: Deadlines,
+}
+
+impl From<Deadlines> for Terms {
+    fn from(deadlines: Deadlines) -> Terms {
+        Terms { security: Security::default(), deadlines }
+    }
+}
+
 pub(crate) struct End {
     pub host: Host,
+    pub peer: PeerId,
     events: Receiver<Event>,
 }
 
@@ -59,19 +73,9 @@ impl End {
         node: u32,
         peer: PeerId,
         card: RunCard,
-        deadlines: Deadlines,
+        terms: impl Into<Terms>,
     ) -> End {
-        End::start_with(Security::default(), key, node, peer, card, deadlines).await
-    }
-
-    pub(crate) async fn start_with(
-        security: Security,
-        key: &Keypair,
-        node: u32,
-        peer: PeerId,
-        card: RunCard,
-        deadlines: Deadlines,
-    ) -> End {
+        let Terms { security, deadlines } = terms.into();
         let (sender, events) = mpsc::channel();
         let neighbour = Neighbour {
             node: NodeId(1 - node),
@@ -92,7 +96,8 @@ impl End {
             events: sender,
             ..listening("/ip4/127.0.0.1/tcp/0")
         };
-        End { host: Host::start(config).await.unwrap(), events }
+        let peer = key.public().to_peer_id();
+        End { host: Host::start(config).await.unwrap(), peer, events }
     }
 
     pub(crate) fn dial(&self, node: u32, address: &Multiaddr) {
@@ -123,20 +128,26 @@ impl End {
     }
 }
 
-pub(crate) fn runtime() -> tokio::runtime::Runtime {
+pub(crate) fn runtime() -> Runtime {
     gradvine::net::runtime().unwrap()
 }
 
-/// Two hosts whose link is up.
-fn pair(runtime: &tokio::runtime::Runtime, deadlines: Deadlines) -> [End; 2] {
+/// Two hosts, of which the first dials the second, with these steps in their experiments.
+pub(crate) fn dialled(runtime: &Runtime, steps: [&str; 2], terms: [Terms; 2]) -> [End; 2] {
     let keys = keys();
     let peers = [0, 1].map(|i: usize| keys[i].public().to_peer_id());
-    let ends = runtime.block_on(async {
-        let a = End::start(&keys[0], 0, peers[1], card("0.1"), deadlines).await;
-        let b = End::start(&keys[1], 1, peers[0], card("0.1"), deadlines).await;
+    let [first, second] = terms;
+    runtime.block_on(async {
+        let a = End::start(&keys[0], 0, peers[1], card(steps[0]), first).await;
+        let b = End::start(&keys[1], 1, peers[0], card(steps[1]), second).await;
         a.dial(1, b.address());
         [a, b]
-    });
+    })
+}
+
+/// Two hosts whose link is up.
+fn pair(runtime: &Runtime, deadlines: Deadlines) -> [End; 2] {
+    let ends = dialled(runtime, ["0.1"; 2], [deadlines, deadlines].map(Terms::from));
     ends.iter().for_each(End::up);
     ends
 }
@@ -204,14 +215,8 @@ fn a_slow_neighbour_holds_its_sender_back_within_a_named_bound() {
 #[test]
 fn experiments_that_differ_are_refused_with_the_key_and_both_values_at_both_ends() {
     let runtime = runtime();
-    let keys = keys();
-    let peers = [0, 1].map(|i: usize| keys[i].public().to_peer_id());
-    let [a, b] = runtime.block_on(async {
-        let a = End::start(&keys[0], 0, peers[1], card("0.1"), Deadlines::default()).await;
-        let b = End::start(&keys[1], 1, peers[0], card("0.25"), Deadlines::default()).await;
-        a.dial(1, b.address());
-        [a, b]
-    });
+    let terms = || Terms::from(Deadlines::default());
+    let [a, b] = dialled(&runtime, ["0.1", "0.25"], [terms(), terms()]);
     let refusal = |end: &End| match end.next() {
         Event::Differs { difference, .. } => difference.to_string(),
         other => panic!("{other:?}"),
@@ -424,57 +429,30 @@ fn a_missing_neighbour_is_named_with_the_attempts() {
     ));
     let unused = free_ports(Transport::Tcp, 1).unwrap()[0];
     end.dial(1, &format!("/ip4/127.0.0.1/tcp/{unused}").parse().unwrap());
-    let started = Instant::now();
-    let trouble = loop {
-        let (node, trouble) = end.host.status().missing().remove(0);
-        assert_eq!(node, NodeId(1));
-        if trouble != "no contact yet" {
-            break trouble;
-        }
-        assert!(started.elapsed() < SOON);
-        std::thread::sleep(Duration::from_millis(20));
-    };
-    assert!(
-        trouble.contains("onnection refused") && trouble.contains("nothing listens there"),
-        "{trouble}"
-    );
+    let trouble = until_said(&end, "nothing listens there");
+    assert!(trouble.contains("onnection refused"), "{trouble}");
+    assert_eq!(end.host.status().missing()[0].0, NodeId(1));
 }
 
 #[test]
 fn a_wrong_peer_at_an_address_is_named() {
     let runtime = runtime();
     let ([key, expected], found) = (keys(), Keypair::generate_ed25519());
-    runtime.block_on(async {
-        let end =
-            End::start(&key, 0, expected.public().to_peer_id(), card("0.1"), Deadlines::default())
-                .await;
-        let other =
-            End::start(&found, 1, key.public().to_peer_id(), card("0.1"), Deadlines::default())
-                .await;
-        end.dial(1, other.address());
-        let started = Instant::now();
-        loop {
-            let trouble = end.host.status().missing().remove(0).1;
-            if trouble.contains(&format!("answers as {}", found.public().to_peer_id())) {
-                return;
-            }
-            assert!(started.elapsed() < SOON, "{trouble}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    let [end, other] = runtime.block_on(async {
+        let start = |key, node, peer: &Keypair| {
+            End::start(key, node, peer.public().to_peer_id(), card("0.1"), Deadlines::default())
+        };
+        [start(&key, 0, &expected).await, start(&found, 1, &key).await]
     });
+    end.dial(1, other.address());
+    until_said(&end, &format!("answers as {}", found.public().to_peer_id()));
 }
 
 /// What is known of the only neighbour once the words are there.
 fn until_said(end: &End, words: &str) -> String {
-    let started = Instant::now();
-    loop {
-        let trouble = end.host.status().missing().remove(0).1;
-        if trouble.contains(words) {
-            return trouble;
-        }
-        assert!(started.elapsed() < SOON, "{words}: {trouble}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let trouble = || end.host.status().missing().remove(0).1;
+    until(words, || trouble().contains(words));
+    trouble()
 }
 
 #[test]

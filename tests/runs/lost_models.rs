@@ -4,12 +4,14 @@
 
 use std::{
     collections::BTreeMap,
-    sync::Arc,
-    time::{Duration, Instant},
+    sync::{Arc, Mutex, mpsc},
+    time::Duration,
 };
 
 use gradvine::{
-    drive::{Conclusion, Elapsed, Learner, NodeSpec, NoopObserver, Observer, RunError},
+    drive::{
+        Conclusion, Elapsed, Ended, Learner, NodeSpec, NoopObserver, Observer, RunError, Waiting,
+    },
     experiment::{Experiment, Transport},
     gossip::{OwnModel, RoundDone, rule::RULES},
     learn::Ready,
@@ -276,34 +278,62 @@ columns = 40",
 #[test]
 #[ignore = "slow"]
 fn work_that_is_known_to_go_on_is_no_silence() {
-    let long = Duration::from_secs(8);
-    let whole = whole(&["run.patience_s=1"]);
     for evaluation in [true, false] {
-        let mut specs = whole.specs();
-        let conclude = move |record| {
-            std::thread::sleep(if evaluation { long } else { Duration::ZERO });
-            record
-        };
-        let gradient = move |round: Round| {
-            std::thread::sleep(if !evaluation && round.0 == 3 { long } else { Duration::ZERO });
-        };
-        spoil(&mut specs, 0, conclude, gradient);
-        let started = Instant::now();
-        let ended = net::together(specs, &whole.design, Transport::Tcp, &mut NoopObserver);
+        let ended = with_long_work(&["run.patience_s=3"], evaluation, Another::Waits);
         assert!(ended.is_ok(), "{evaluation}: {:?}", ended.err());
-        assert!(started.elapsed() >= long);
     }
     // But it has a limit.
-    let whole = self::whole(&["run.patience_s=1", "run.work_s=1"]);
-    let mut specs = whole.specs();
-    spoil(
-        &mut specs,
-        0,
-        |record| record,
-        move |round| {
-            std::thread::sleep(if round.0 == 3 { 2 * long } else { Duration::ZERO });
-        },
-    );
-    let error = net::together(specs, &whole.design, Transport::Tcp, &mut NoopObserver).unwrap_err();
+    let limited = ["run.patience_s=3", "run.work_s=1"];
+    let error = with_long_work(&limited, false, Another::GivesUp).unwrap_err();
     assert!(matches!(error, RunError::Deadline { .. }), "{error}");
+}
+
+/// What another node than the first one does; it looks every five seconds.
+#[derive(PartialEq)]
+enum Another {
+    Waits,
+    GivesUp,
+}
+
+/// Says when another node does this.
+struct Watch(Another, mpsc::Sender<()>);
+
+impl Observer for Watch {
+    fn round(&mut self, _node: NodeId, _elapsed: Elapsed, _done: RoundDone) {}
+
+    fn waits(&mut self, _node: NodeId, waiting: &Waiting) {
+        if self.0 == Another::Waits && waiting.text.contains(" in round ") {
+            let _ = self.1.send(());
+        }
+    }
+
+    fn save(&mut self, node: NodeId, _elapsed: Elapsed, own: &OwnModel) {
+        if self.0 == Another::GivesUp && node.0 > 0 && own.rounds.0 < 6 {
+            let _ = self.1.send(());
+        }
+    }
+}
+
+/// A run whose first node has an evaluation, or a gradient, that ends when another node does this.
+fn with_long_work(
+    sets: &[&str],
+    evaluation: bool,
+    another: Another,
+) -> Result<Vec<Ended>, RunError> {
+    let whole = whole(sets);
+    let mut specs = whole.specs();
+    let (does, seen) = mpsc::channel();
+    let work = Arc::new(Mutex::new(move |is_long: bool| {
+        if is_long {
+            seen.recv_timeout(Duration::from_secs(60)).expect("another node waits or gives up");
+        }
+    }));
+    let shared = Arc::clone(&work);
+    let conclude = move |record| {
+        shared.lock().unwrap()(evaluation);
+        record
+    };
+    let gradient = move |round: Round| work.lock().unwrap()(!evaluation && round.0 == 3);
+    spoil(&mut specs, 0, conclude, gradient);
+    net::together(specs, &whole.design, Transport::Tcp, &mut Watch(another, does))
 }

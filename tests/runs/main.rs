@@ -1,7 +1,17 @@
 //! Whole runs, in the simulator and over libp2p: the core, the drivers, and the files of a run.
 
+#[cfg(feature = "net")]
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+#[cfg(feature = "net")]
+use gradvine::node::{Event, Node};
+
 mod agreement;
 mod any_order;
+mod bowl;
 mod claims;
 mod divergence;
 mod embedded;
@@ -23,3 +33,19 @@ mod sessions;
 mod silent;
 mod versions;
 mod wide;
+
+/// Waits until a condition is true, for longer than a busy machine takes.
+#[cfg(feature = "net")]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits for an event of a node.
+#[cfg(feature = "net")]
+fn until_event(node: &mut Node, what: &str, is_it: impl Fn(&Event) -> bool) {
+    until(what, || std::iter::from_fn(|| node.try_next()).any(|event| is_it(&event)));
+}

@@ -15,47 +15,22 @@ use std::{
 };
 
 use gradvine::{
-    drive::NoopObserver,
     experiment::{Experiment, Transport},
-    learn::{Batch, Objective, Tensor},
+    learn::Tensor,
     mixing::{FileFormat, Topology},
     net::{Keypair, Relay, RelayEvent, RelayFile, free_ports, identity},
     node::{EndError, Event, Node, NodeBuilder},
-    run, sim,
+};
+
+use crate::{
+    bowl::{self, Bowl},
+    until_event,
 };
 
 const D: usize = 5_000;
 
-/// f_i(x) = (1/2) |x - c_i|^2.
-struct Bowl {
-    tensors: Vec<Tensor>,
-    centre: f32,
-}
-
-impl Bowl {
-    fn new(node: usize) -> Bowl {
-        Bowl { tensors: vec![Tensor::new("x", &[D])], centre: node as f32 + 0.3 }
-    }
-}
-
-impl Objective for Bowl {
-    fn tensors(&self) -> &[Tensor] {
-        &self.tensors
-    }
-
-    fn rows(&self) -> usize {
-        3
-    }
-
-    fn gradient(&mut self, x: &[f32], _batch: Batch<'_>, out: &mut [f32]) -> f64 {
-        thread::sleep(Duration::from_millis(5));
-        out.iter_mut().zip(x).for_each(|(out, x)| *out = x - self.centre);
-        self.loss(x)
-    }
-
-    fn loss(&mut self, x: &[f32]) -> f64 {
-        x.iter().map(|x| f64::from(x - self.centre).powi(2)).sum::<f64>() / 2.0
-    }
+fn bowl(node: usize) -> Bowl {
+    Bowl::new(node, &[Tensor::new("x", &[D])], Duration::from_millis(5))
 }
 
 fn experiment(run: &str) -> Experiment {
@@ -115,14 +90,8 @@ fn setup() -> Setup {
     let relay = identity::create(&folder.path().join("relay.key")).unwrap().public().to_peer_id();
     let port = free_ports(Transport::Tcp, 1).unwrap()[0];
     let keys: Vec<Keypair> = (0..2).map(|_| Keypair::generate_ed25519()).collect();
-    let mut text = "family = \"ring\"\nnodes = 2\n".to_string();
-    for (i, key) in keys.iter().enumerate() {
-        text += &format!(
-            "[[node]]\nname = \"n{i}\"\npeer = \"{}\"\n\
-             addresses = [\"/ip4/127.0.0.1/tcp/{port}/p2p/{relay}/p2p-circuit\"]\n",
-            key.public().to_peer_id()
-        );
-    }
+    let address = format!("/ip4/127.0.0.1/tcp/{port}/p2p/{relay}/p2p-circuit");
+    let text = bowl::file("ring", &keys, &[vec![address.clone()], vec![address]]);
     let (file, path) = relay_file(folder.path(), port);
     fs::write(path, &text).unwrap();
     let topology = Topology::from_text(&text, FileFormat::Toml, "pair").unwrap();
@@ -131,26 +100,29 @@ fn setup() -> Setup {
 
 /// Starts both nodes, which listen nowhere: only the relay connects them.
 fn nodes(setup: &Setup, experiment: &Experiment) -> Vec<Result<Node, EndError>> {
-    let start = |(i, key): (usize, &Keypair)| {
-        NodeBuilder::new(key.clone(), setup.topology.clone(), experiment.clone())
-            .initial(vec![0.0; D])
-            .objective(Bowl::new(i))
-            .spawn_blocking()
-    };
     thread::scope(|scope| {
-        let both: Vec<_> =
-            setup.keys.iter().enumerate().map(|key| scope.spawn(move || start(key))).collect();
+        let both = [0, 1]
+            .map(|node| scope.spawn(move || builder(setup, experiment, node).spawn_blocking()));
         both.into_iter().map(|node| node.join().unwrap()).collect()
     })
 }
 
+/// A node that listens nowhere.
+fn builder(setup: &Setup, experiment: &Experiment, node: usize) -> NodeBuilder {
+    NodeBuilder::new(setup.keys[node].clone(), setup.topology.clone(), experiment.clone())
+        .initial(vec![0.0; D])
+        .objective(bowl(node))
+}
+
 fn check(experiment: &Experiment, nodes: Vec<Result<Node, EndError>>) {
-    let objective = |i| Box::new(Bowl::new(i)) as Box<dyn Objective>;
-    let specs = run::specs(experiment, &[0.0; D], (0..2).map(objective).collect()).unwrap();
-    let simulated = sim::run(specs, &mut NoopObserver).unwrap();
+    let simulated = bowl::simulated(
+        experiment,
+        &[0.0; D],
+        (0..2).map(|i| Bowl { pause: Duration::ZERO, ..bowl(i) }),
+    );
     for (node, simulated) in nodes.into_iter().zip(simulated) {
         let result = node.unwrap().join_blocking().unwrap();
-        assert!(result.model == simulated.model, "other bits than in the simulator");
+        assert!(result.model == simulated, "other bits than in the simulator");
     }
 }
 
@@ -173,9 +145,9 @@ fn a_relay_that_is_started_again_is_found_again() {
     let relay = Running::start(&setup.file);
     let mut nodes = nodes(&setup, &experiment);
     let first = nodes[0].as_mut().unwrap();
-    while !matches!(first.next_blocking(), Some(Event::Round { .. }) | None) {}
+    until_event(first, "the first round", |event| matches!(event, Event::Round { .. }));
     relay.stop();
-    thread::sleep(Duration::from_millis(700));
+    until_event(first, "the link breaks", |event| matches!(event, Event::LinkLost { .. }));
     let relay = Running::start(&setup.file);
     check(&experiment, nodes);
     let events = relay.stop();
@@ -185,11 +157,17 @@ fn a_relay_that_is_started_again_is_found_again() {
 #[test]
 #[ignore = "slow"]
 fn relayed_links_must_be_allowed() {
-    let (setup, experiment) = (setup(), experiment("rounds = 40, connect_s = 4.0"));
+    let (setup, experiment) = (setup(), experiment("rounds = 40"));
     let relay = Running::start(&setup.file);
-    for node in nodes(&setup, &experiment) {
-        let Err(EndError::Failed(ending)) = node else { panic!("it ran") };
-        assert!(ending.text.contains("run.relayed = true"), "{ending}");
+    let mut both = [0, 1].map(|node| builder(&setup, &experiment, node).start());
+    for node in &mut both {
+        until_event(node, "why it does not begin", |event| match event {
+            Event::Waiting { text, .. } => text.contains("run.relayed = true"),
+            event => {
+                assert!(!matches!(event, Event::Linked { .. } | Event::Begun), "{event:?}");
+                false
+            }
+        });
     }
     relay.stop();
 }

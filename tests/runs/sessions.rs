@@ -15,50 +15,22 @@ use std::{
 };
 
 use gradvine::{
-    drive::NoopObserver,
     experiment::{Experiment, Transport},
-    learn::{Batch, Objective, Tensor},
+    learn::Tensor,
     mixing::{FileFormat, Topology},
     net::{Keypair, free_ports},
-    node::{EndError, Event, NodeBuilder, NodeResult},
-    run, sim,
+    node::{EndError, Event, Node, NodeBuilder, NodeResult},
+};
+
+use crate::{
+    bowl::{Bowl, file, simulated},
+    until, until_event,
 };
 
 const D: usize = 20_000;
 
-/// f_i(x) = (1/2) |x - c_i|^2; a gradient takes a moment, so that a run lasts for some seconds.
-struct Bowl {
-    tensors: Vec<Tensor>,
-    centre: Vec<f32>,
-    pause: Duration,
-}
-
 fn bowl(node: usize, pause: Duration) -> Bowl {
-    let centre = (0..D).map(|k| ((k * (node + 1)) as f32 * 0.37).sin()).collect();
-    Bowl { tensors: vec![Tensor::new("x", &[D])], centre, pause }
-}
-
-impl Objective for Bowl {
-    fn tensors(&self) -> &[Tensor] {
-        &self.tensors
-    }
-
-    fn rows(&self) -> usize {
-        3
-    }
-
-    fn gradient(&mut self, x: &[f32], _batch: Batch<'_>, out: &mut [f32]) -> f64 {
-        thread::sleep(self.pause);
-        for ((out, x), centre) in out.iter_mut().zip(x).zip(&self.centre) {
-            *out = x - centre;
-        }
-        self.loss(x)
-    }
-
-    fn loss(&mut self, x: &[f32]) -> f64 {
-        let square = |(x, centre): (&f32, &f32)| f64::from(x - centre).powi(2);
-        x.iter().zip(&self.centre).map(square).sum::<f64>() / 2.0
-    }
+    Bowl::new(node, &[Tensor::new("x", &[D])], pause)
 }
 
 /// Passes TCP connections on to a node, until told otherwise.
@@ -111,16 +83,14 @@ impl Proxy {
         }
     }
 
-    /// Breaks all connections and accepts no new ones for a while.
-    fn cut_for(&self, time: Duration) {
-        self.state.refuses.store(true, Ordering::Relaxed);
-        self.cut();
-        thread::sleep(time);
-        self.state.refuses.store(false, Ordering::Relaxed);
+    /// Whether it closes new connections at once.
+    fn refuses(&self, refuses: bool) {
+        self.state.refuses.store(refuses, Ordering::Relaxed);
     }
 
-    fn accepted(&self) -> u64 {
-        self.state.accepted.load(Ordering::Relaxed)
+    /// Whether it accepts and passes nothing.
+    fn swallows(&self, swallows: bool) {
+        self.state.black_hole.store(swallows, Ordering::Relaxed);
     }
 }
 
@@ -168,15 +138,12 @@ fn builders(experiment: &Experiment, quic: bool) -> (Vec<NodeBuilder>, Vec<Proxy
     let keys: Vec<Keypair> = (0..3).map(|_| Keypair::generate_ed25519()).collect();
     let ports = free_ports(Transport::Tcp, keys.len()).unwrap();
     let proxies: Vec<Proxy> = ports.iter().map(|&port| Proxy::to(port)).collect();
-    let mut text = "family = \"ring\"\nnodes = 3\n".to_string();
-    for (i, key) in keys.iter().enumerate() {
-        let (peer, port) = (key.public().to_peer_id(), proxies[i].port);
-        let second = if quic { format!(", \"{}\"", quic_address(ports[i])) } else { String::new() };
-        text += &format!(
-            "[[node]]\nname = \"n{i}\"\npeer = \"{peer}\"\n\
-             addresses = [\"/ip4/127.0.0.1/tcp/{port}\"{second}]\n"
-        );
-    }
+    let addresses = |(proxy, &port): (&Proxy, &u16)| {
+        let first = format!("/ip4/127.0.0.1/tcp/{}", proxy.port);
+        std::iter::once(first).chain(quic.then(|| quic_address(port))).collect()
+    };
+    let addresses: Vec<_> = proxies.iter().zip(&ports).map(addresses).collect();
+    let text = file("ring", &keys, &addresses);
     let topology = Topology::from_text(&text, FileFormat::Toml, "ring").unwrap();
     let builder = |(key, port): (Keypair, u16)| {
         let builder = NodeBuilder::new(key, topology.clone(), experiment.clone())
@@ -191,17 +158,17 @@ fn quic_address(port: u16) -> String {
     format!("/ip4/127.0.0.1/udp/{port}/quic-v1")
 }
 
-fn simulated(experiment: &Experiment) -> Vec<Vec<f32>> {
-    let objective = |i| Box::new(bowl(i, Duration::ZERO)) as Box<dyn Objective>;
-    let specs = run::specs(experiment, &[0.0; D], (0..3).map(objective).collect()).unwrap();
-    sim::run(specs, &mut NoopObserver).unwrap().into_iter().map(|ended| ended.model).collect()
+/// Connections of all proxies so far.
+fn connections(proxies: &[Proxy]) -> u64 {
+    proxies.iter().map(|proxy| proxy.state.accepted.load(Ordering::Relaxed)).sum()
 }
 
-/// Runs three nodes while `disturb` has the proxies, which begins with the first round.
+/// Runs three nodes while `disturb`, which begins with the first round, has the proxies and the
+/// first node.
 fn run_disturbed(
     experiment: &Experiment,
     pause: Duration,
-    disturb: impl FnOnce(&[Proxy]) + Send,
+    disturb: impl FnOnce(&[Proxy], &mut Node),
 ) -> Vec<Result<NodeResult, EndError>> {
     run_of(builders(experiment, false), pause, disturb)
 }
@@ -209,7 +176,7 @@ fn run_disturbed(
 fn run_of(
     (builders, proxies): (Vec<NodeBuilder>, Vec<Proxy>),
     pause: Duration,
-    disturb: impl FnOnce(&[Proxy]) + Send,
+    disturb: impl FnOnce(&[Proxy], &mut Node),
 ) -> Vec<Result<NodeResult, EndError>> {
     thread::scope(|scope| {
         let nodes: Vec<_> = builders
@@ -220,14 +187,15 @@ fn run_of(
             })
             .collect();
         let mut nodes: Vec<_> = nodes.into_iter().map(|node| node.join().unwrap()).collect();
-        while !matches!(nodes[0].next_blocking(), Some(Event::Round { .. }) | None) {}
-        scope.spawn(move || disturb(&proxies));
-        nodes.into_iter().map(gradvine::node::Node::join_blocking).collect()
+        until_event(&mut nodes[0], "the first round", |event| matches!(event, Event::Round { .. }));
+        disturb(&proxies, &mut nodes[0]);
+        nodes.into_iter().map(Node::join_blocking).collect()
     })
 }
 
 fn check(experiment: &Experiment, results: Vec<Result<NodeResult, EndError>>) {
-    let models = simulated(experiment);
+    let bowls = (0..3).map(|i| bowl(i, Duration::ZERO));
+    let models = simulated(experiment, &[0.0; D], bowls);
     let results: Vec<NodeResult> = results.into_iter().map(Result::unwrap).collect();
     for (i, result) in results.iter().enumerate() {
         assert!(result.model == models[i], "node {i} ends with other bits");
@@ -247,15 +215,15 @@ fn connections_that_break_again_and_again_change_nothing() {
     ];
     for rule in rules {
         let experiment = experiment(&format!("run.rounds = 150\n{rule}"));
-        let results = run_disturbed(&experiment, MS(10), |proxies| {
-            let before: u64 = proxies.iter().map(Proxy::accepted).sum();
+        let results = run_disturbed(&experiment, MS(10), |proxies, _| {
+            let before = connections(proxies);
             assert_eq!(before, 3, "a connection for each link");
             for turn in 0..12 {
                 proxies[turn % 3].cut();
                 thread::sleep(MS(97));
             }
-            let connections: u64 = proxies.iter().map(Proxy::accepted).sum();
-            assert!(connections >= before + 3, "{connections} connections: nothing was broken");
+            let after = connections(proxies);
+            assert!(after >= before + 3, "{after} connections: nothing was broken");
         });
         check(&experiment, results);
     }
@@ -266,7 +234,7 @@ fn connections_that_break_again_and_again_change_nothing() {
 #[ignore = "slow"]
 fn a_frame_continues_on_the_next_connection() {
     let experiment = experiment("run.rounds = 2\nrule.kind = 'd-psgd'");
-    let results = run_disturbed(&experiment, MS(10), |proxies| {
+    let results = run_disturbed(&experiment, MS(10), |proxies, _| {
         for proxy in proxies {
             proxy.state.most.store(50_000, Ordering::Relaxed);
         }
@@ -280,7 +248,7 @@ fn a_frame_continues_on_the_next_connection() {
 fn calls_of_asynchronous_rules_outlive_their_connections() {
     for rule in ["ad-psgd", "swarm"] {
         let experiment = experiment(&format!("run.rounds = 120\nrule.kind = '{rule}'"));
-        let results = run_disturbed(&experiment, MS(10), |proxies| {
+        let results = run_disturbed(&experiment, MS(10), |proxies, _| {
             for turn in 0..8 {
                 proxies[turn % 3].cut();
                 thread::sleep(MS(131));
@@ -296,13 +264,16 @@ fn calls_of_asynchronous_rules_outlive_their_connections() {
 #[ignore = "slow"]
 fn a_node_without_any_connection_for_a_while_goes_on_where_it_was() {
     let experiment = experiment("run.rounds = 100\nrule.kind = 'd-psgd'\nrun.patience_s = 1");
-    let results = run_disturbed(&experiment, MS(10), |proxies| {
-        thread::scope(|scope| {
-            for proxy in proxies {
-                // Longer than `patience_s`, which is no limit for lost links.
-                scope.spawn(|| proxy.cut_for(MS(8000)));
-            }
-        });
+    let results = run_disturbed(&experiment, MS(10), |proxies, node| {
+        proxies.iter().for_each(|proxy| proxy.refuses(true));
+        proxies.iter().for_each(Proxy::cut);
+        // It says so after five seconds. `patience_s` is no limit for lost links.
+        until_event(
+            node,
+            "it waits for its links",
+            |event| matches!(event, Event::Waiting { text, .. } if text.contains("waits for the link to")),
+        );
+        proxies.iter().for_each(|proxy| proxy.refuses(false));
     });
     check(&experiment, results);
 }
@@ -311,9 +282,9 @@ fn a_node_without_any_connection_for_a_while_goes_on_where_it_was() {
 fn a_link_that_does_not_come_back_ends_the_run_with_its_reason() {
     let experiment =
         experiment("run.rounds = 100000\nrule.kind = 'd-psgd'\nabsence.deadline_s = 1.5");
-    let started = Instant::now();
-    let ends = run_disturbed(&experiment, MS(5), |proxies| {
-        proxies.iter().for_each(|proxy| proxy.state.refuses.store(true, Ordering::Relaxed));
+    let begun = Instant::now();
+    let ends = run_disturbed(&experiment, MS(5), |proxies, _| {
+        proxies.iter().for_each(|proxy| proxy.refuses(true));
         proxies.iter().for_each(Proxy::cut);
     });
     for end in ends {
@@ -327,11 +298,11 @@ fn a_link_that_does_not_come_back_ends_the_run_with_its_reason() {
 #[ignore = "slow"]
 fn a_connection_that_swallows_everything_is_replaced() {
     let experiment = experiment("run.rounds = 60\nrule.kind = 'd-psgd'");
-    let results = run_disturbed(&experiment, MS(10), |proxies| {
-        proxies.iter().for_each(|proxy| proxy.state.black_hole.store(true, Ordering::Relaxed));
-        // Found after three heartbeats of five seconds.
-        thread::sleep(Duration::from_secs(18));
-        proxies.iter().for_each(|proxy| proxy.state.black_hole.store(false, Ordering::Relaxed));
+    let results = run_disturbed(&experiment, MS(10), |proxies, _| {
+        proxies.iter().for_each(|proxy| proxy.swallows(true));
+        // After three heartbeats of five seconds.
+        until("each link has another connection", || connections(proxies) >= 6);
+        proxies.iter().for_each(|proxy| proxy.swallows(false));
         proxies.iter().for_each(Proxy::cut);
     });
     check(&experiment, results);
@@ -342,10 +313,9 @@ fn a_connection_that_swallows_everything_is_replaced() {
 #[ignore = "slow"]
 fn a_link_moves_to_another_address_and_transport() {
     let experiment = experiment("run.rounds = 150\nrule.kind = 'choco'\ncompressor.kind = 'sign'");
-    let results = run_of(builders(&experiment, true), MS(10), |proxies| {
-        let before: u64 = proxies.iter().map(Proxy::accepted).sum();
-        assert_eq!(before, 3, "TCP is tried first");
-        proxies.iter().for_each(|proxy| proxy.state.refuses.store(true, Ordering::Relaxed));
+    let results = run_of(builders(&experiment, true), MS(10), |proxies, _| {
+        assert_eq!(connections(proxies), 3, "TCP is tried first");
+        proxies.iter().for_each(|proxy| proxy.refuses(true));
         proxies.iter().for_each(Proxy::cut);
     });
     check(&experiment, results);
@@ -353,12 +323,16 @@ fn a_link_moves_to_another_address_and_transport() {
 
 #[test]
 #[ignore = "a minute; docs/testing.md"]
-fn soak_connections_that_are_reset_every_second_for_a_minute_change_nothing() {
-    let experiment = experiment("run.rounds = 4000\nrule.kind = 'd-psgd'");
-    let results = run_disturbed(&experiment, MS(10), |proxies| {
-        for _ in 0..60 {
+fn soak_connections_that_are_reset_every_fifty_rounds_for_a_minute_change_nothing() {
+    let experiment = experiment("run.rounds = 3100\nrule.kind = 'd-psgd'");
+    let results = run_disturbed(&experiment, MS(10), |proxies, node| {
+        for turn in 1..=60 {
             proxies.iter().for_each(Proxy::cut);
-            thread::sleep(MS(1000));
+            until_event(
+                node,
+                "fifty rounds more",
+                |event| matches!(event, Event::Round { rounds, .. } if *rounds >= 50 * turn),
+            );
         }
     });
     check(&experiment, results);

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use gradvine::{
     experiment::{Experiment, Transport},
     mixing::{FileFormat, Topology},
@@ -155,79 +156,52 @@ async fn begins(node: &mut Node) {
 }
 
 /// Both links of a node are served by members that do this: it ends by its deadlines.
-fn ends(does: Does) {
+async fn ends(does: Does) {
     let three = Three::new(1, "family = \"star\"", "policy = 'wait'");
-    runtime().block_on(async {
-        let mut node = three.start(0);
-        let (started, has_started) = watch::channel(false);
-        [1, 2].iter().for_each(|&member| three.serve(member, 0, does, has_started.clone()));
-        timeout(3 * SOON, begins(&mut node)).await.expect("it begins");
-        started.send(true).unwrap();
-        let ended = timeout(3 * SOON, node.join()).await.expect("it ends by its deadlines");
-        // The command ends with exit code 4.
-        let Err(EndError::Failed(ending)) = ended else { panic!("{:?}", ended.map(|_| ())) };
-        // Its link is given up, or the node that awaits it ends.
-        let says = ["did not return within 1 s (absence.deadline_s)", "node london waited"];
-        assert!(says.iter().any(|says| ending.text.contains(says)), "{}", ending.text);
-        assert!(ending.text.contains("in round 0"), "{}", ending.text);
-        assert!(["oslo", "tokyo"].iter().any(|name| ending.awaited.contains(&name.to_string())));
-        assert!(!ending.awaited.contains(&"london".to_string()), "{:?}", ending.awaited);
-    });
+    let mut node = three.start(0);
+    let (begun, has_begun) = watch::channel(false);
+    [1, 2].iter().for_each(|&member| three.serve(member, 0, does, has_begun.clone()));
+    timeout(3 * SOON, begins(&mut node)).await.expect("it begins");
+    begun.send(true).unwrap();
+    let ended = timeout(3 * SOON, node.join()).await.expect("it ends by its deadlines");
+    // The command ends with exit code 4.
+    let Err(EndError::Failed(ending)) = ended else { panic!("{does:?}: {:?}", ended.map(|_| ())) };
+    // Its link is given up, or the node that awaits it ends.
+    let says = ["did not return within 1 s (absence.deadline_s)", "node london waited"];
+    assert!(says.iter().any(|says| ending.text.contains(says)), "{does:?}: {}", ending.text);
+    assert!(ending.text.contains("in round 0"), "{does:?}: {}", ending.text);
+    assert!(["oslo", "tokyo"].iter().any(|name| ending.awaited.contains(&name.to_string())));
+    assert!(!ending.awaited.contains(&"london".to_string()), "{does:?}: {:?}", ending.awaited);
 }
 
 #[test]
 #[ignore = "slow"]
-fn members_that_say_nothing_have_a_deadline() {
-    ends(Does::Nothing);
-}
-
-#[test]
-#[ignore = "slow"]
-fn members_that_send_heartbeats_only_have_a_deadline() {
-    ends(Does::Heartbeats);
-}
-
-#[test]
-#[ignore = "slow"]
-fn members_that_send_signs_of_work_only_have_a_deadline() {
-    ends(Does::SignsOfWork);
-}
-
-#[test]
-#[ignore = "slow"]
-fn members_whose_links_only_break_and_come_back_have_a_deadline() {
-    ends(Does::Breaks);
+fn members_that_send_no_frames_have_a_deadline() {
+    let all = [Does::Nothing, Does::Heartbeats, Does::SignsOfWork, Does::Breaks];
+    runtime().block_on(join_all(all.map(ends)));
 }
 
 /// Two nodes continue without the third one, which does this on both of its links.
-fn continues(does: Does) {
+async fn goes_on(does: Does) {
     let three = Three::new(2, "family = \"complete\"", "policy = 'continue', wait_s = 60.0");
-    runtime().block_on(async {
-        let mut nodes = [three.start(0), three.start(1)];
-        let (started, has_started) = watch::channel(false);
-        [0, 1].iter().for_each(|&node| three.serve(2, node, does, has_started.clone()));
-        for node in &mut nodes {
-            timeout(3 * SOON, begins(node)).await.expect("it begins");
-        }
-        started.send(true).unwrap();
-        for node in nodes {
-            let ended = timeout(6 * SOON, node.join()).await.expect("it continues");
-            let Ok(result) = ended else { panic!("{:?}", ended.map(|_| ())) };
-            let last = result.summary.history.last().expect("the members have changed");
-            assert_eq!(last.members, ["london", "oslo"]);
-            assert_eq!(result.summary.rounds, 30);
-        }
-    });
+    let mut nodes = [three.start(0), three.start(1)];
+    let (begun, has_begun) = watch::channel(false);
+    [0, 1].iter().for_each(|&node| three.serve(2, node, does, has_begun.clone()));
+    for node in &mut nodes {
+        timeout(3 * SOON, begins(node)).await.expect("it begins");
+    }
+    begun.send(true).unwrap();
+    for node in nodes {
+        let ended = timeout(6 * SOON, node.join()).await.expect("it continues");
+        let Ok(result) = ended else { panic!("{does:?}: {:?}", ended.map(|_| ())) };
+        let last = result.summary.history.last().expect("the members have changed");
+        assert_eq!(last.members, ["london", "oslo"], "{does:?}");
+        assert_eq!(result.summary.rounds, 30, "{does:?}");
+    }
 }
 
 #[test]
 #[ignore = "slow"]
-fn a_silent_member_is_left_out_and_the_rest_goes_on() {
-    continues(Does::Heartbeats);
-}
-
-#[test]
-#[ignore = "slow"]
-fn a_member_that_only_sends_signs_of_work_is_left_out_and_the_rest_goes_on() {
-    continues(Does::SignsOfWork);
+fn a_member_that_sends_no_frames_is_left_out_and_the_rest_goes_on() {
+    runtime().block_on(join_all([Does::Heartbeats, Does::SignsOfWork].map(goes_on)));
 }
