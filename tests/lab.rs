@@ -263,11 +263,18 @@ const TWO: [&str; 12] = [
     "optimizer.schedule=constant",
 ];
 
-/// A laboratory of [`TWO`] nodes.
-fn laboratory(transport: &str, run: &Path) -> Command {
-    let mut command = program();
-    command.arg("lab").args(TWO).args(["--json", "--transport", transport, "--out"]).arg(run);
-    command
+/// What a laboratory finds over each transport, which ends where the simulator does, with its run
+/// directory and the log of the first node.
+fn over_each_transport(arguments: &[&str], check: impl Fn(&Value, &Path, &str)) {
+    for transport in ["tcp", "quic"] {
+        let folder = folder();
+        let run = folder.path().join("run");
+        let mut command = program();
+        command.arg("lab").args(arguments).args(["--json", "--transport", transport, "--out"]);
+        let lab = found(command.arg(&run));
+        assert_eq!(lab["same_digest_as_simulated"], true, "{transport}: {lab}");
+        check(&lab, &run, &fs::read_to_string(run.join("nodes/0/log.txt")).unwrap());
+    }
 }
 
 fn found(command: &mut Command) -> Value {
@@ -281,40 +288,32 @@ fn found(command: &mut Command) -> Value {
 #[ignore = "slow"]
 fn losses_and_cuts_change_nothing() {
     let Some(_shared) = shared() else { return };
-    for transport in ["tcp", "quic"] {
-        let folder = folder();
-        let mut command = program();
-        command.args(["lab", "--topology", "path:3", "--rounds", "60", "--json"]);
-        command.args(["--transport", transport, "--cut", "0-1@2s+2s", "--cut", "1-2@5s+3s"]);
-        for set in ["latency_ms=20", "bandwidth_mbps=20", "loss=0.05"] {
-            command.args(["--set", &format!("network.{set}")]);
-        }
-        let lab = found(command.arg("--out").arg(folder.path().join("run")));
-        assert_eq!(lab["same_digest_as_simulated"], true, "{transport}");
+    let arguments = [
+        "--topology=path:3",
+        "--rounds=60",
+        "--cut=0-1@2s+2s",
+        "--cut=1-2@5s+3s",
+        "--set=network.latency_ms=20",
+        "--set=network.bandwidth_mbps=20",
+        "--set=network.loss=0.05",
+    ];
+    over_each_transport(&arguments, |lab, _, _| {
         let lost = lab["links"].as_array().unwrap().iter().map(|link| link["lost"].as_u64());
-        assert!(lost.flatten().sum::<u64>() > 20, "{transport}: {}", lab["links"]);
-    }
+        assert!(lost.flatten().sum::<u64>() > 20, "{lab}");
+    });
 }
 
 #[test]
 #[ignore = "slow"]
 fn real_nodes_over_slow_links_end_where_the_simulator_does_and_no_sooner() {
     let Some(_alone) = alone() else { return };
-    for transport in ["tcp", "quic"] {
-        let folder = folder();
-        let run = folder.path().join("run");
-        let lab = found(laboratory(transport, &run).args(["--rounds", "25"]));
-        let simulated = found(
-            program()
-                .arg("simulate")
-                .args(TWO)
-                .args(["--rounds", "25", "--json", "--no-baseline", "--out"])
-                .arg(folder.path().join("virtual")),
-        );
-        assert_eq!(
-            (&lab["digest"], &lab["same_digest_as_simulated"]),
-            (&simulated["digest"], &Value::from(true))
-        );
+    let arguments = [&TWO[..], &["--rounds", "25"]].concat();
+    let folder = folder();
+    let mut simulate = program();
+    simulate.arg("simulate").args(&arguments).args(["--json", "--no-baseline", "--out"]);
+    let simulated = found(simulate.arg(folder.path().join("run")));
+    over_each_transport(&arguments, |lab, run, _| {
+        assert_eq!(lab["digest"], simulated["digest"]);
         let seconds = |pointer: &str| lab.pointer(pointer).and_then(Value::as_f64).unwrap();
         let (predicted, simulated, measured) =
             (seconds("/predicted_s"), seconds("/simulated/mean_s"), seconds("/measured/mean_s"));
@@ -324,10 +323,10 @@ fn real_nodes_over_slow_links_end_where_the_simulator_does_and_no_sooner() {
         );
         // Never faster. What frames wait for besides the link costs a millisecond or two, and on a
         // busy machine much more.
-        assert!(measured > 0.98 * predicted, "{transport}: {predicted} {measured}");
-        assert_eq!(command::json(&run.join("lab.json")), lab);
+        assert!(measured > 0.98 * predicted, "{predicted} {measured}: {lab}");
+        assert_eq!(command::json(&run.join("lab.json")), *lab);
         assert!(run.join("nodes/1/run/summary.json").exists());
-    }
+    });
 }
 
 /// A path that swallows everything for longer than a link may be silent: the connection is given
@@ -336,17 +335,13 @@ fn real_nodes_over_slow_links_end_where_the_simulator_does_and_no_sooner() {
 #[ignore = "slow"]
 fn a_link_that_is_cut_in_the_rounds_is_resumed_with_the_same_digest() {
     let Some(_shared) = shared() else { return };
-    for transport in ["tcp", "quic"] {
-        let folder = folder();
-        let run = folder.path().join("run");
-        // On a busy machine the rounds begin late.
-        let lab = found(laboratory(transport, &run).args(["--rounds=500", "--cut=0-1@5s+17s"]));
-        assert_eq!(lab["same_digest_as_simulated"], true, "{transport}: {lab}");
-        let log = fs::read_to_string(run.join("nodes/0/log.txt")).unwrap();
-        for line in ["WARN the link to 1 is lost: ", "WARN the link to 1 has returned after "] {
-            assert!(log.contains(line), "{transport}: {log}");
+    // On a busy machine the rounds begin late.
+    let arguments = [&TWO[..], &["--rounds=500", "--cut=0-1@5s+17s"]].concat();
+    over_each_transport(&arguments, |_, _, log| {
+        for line in ["WARN the link to 1 is lost: ", "WARN the link to 1 is back after "] {
+            assert!(log.contains(line), "{log}");
         }
-    }
+    });
 }
 
 /// A frame takes 2.5 s, so the cut falls in the middle of one.
@@ -354,28 +349,22 @@ fn a_link_that_is_cut_in_the_rounds_is_resumed_with_the_same_digest() {
 #[ignore = "three minutes; .ci/run"]
 fn soak_a_frame_that_is_cut_for_a_minute_continues() {
     let Some(_shared) = shared() else { return };
-    for transport in ["tcp", "quic"] {
-        let folder = folder();
-        let run = folder.path().join("run");
-        let mut command = program();
-        command.args(["lab", "--topology", "path:2", "--rounds=6", "--warm=1", "--json"]);
-        command.args(["--transport", transport, "--cut", "0-1@8s+60s"]);
-        for set in [
-            "rule.kind=d-psgd",
-            "compressor.kind=identity",
-            "model.kind=mlp",
-            "model.hidden=[512]",
-            "network.bandwidth_mbps=0.5",
-            "network.latency_ms=20",
-            "network.loss=0.05",
-        ] {
-            command.args(["--set", set]);
-        }
-        let lab = found(command.arg("--out").arg(&run));
-        assert_eq!(lab["same_digest_as_simulated"], true, "{transport}: {lab}");
-        let log = fs::read_to_string(run.join("nodes/0/log.txt")).unwrap();
-        assert!(log.contains("WARN the link to 1 has returned after "), "{transport}: {log}");
-    }
+    let arguments = [
+        "--topology=path:2",
+        "--rounds=6",
+        "--warm=1",
+        "--cut=0-1@8s+60s",
+        "--set=rule.kind=d-psgd",
+        "--set=compressor.kind=identity",
+        "--set=model.kind=mlp",
+        "--set=model.hidden=[512]",
+        "--set=network.bandwidth_mbps=0.5",
+        "--set=network.latency_ms=20",
+        "--set=network.loss=0.05",
+    ];
+    over_each_transport(&arguments, |_, _, log| {
+        assert!(log.contains("WARN the link to 1 is back after "), "{log}");
+    });
 }
 
 #[test]
