@@ -439,6 +439,7 @@ fn pale(shown: &Shown, boxes: &Value, screen: &Screen, dark: bool) -> Vec<String
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_browser_paints_the_pictures() {
     let Some(browser) = browser() else {
         println!("skipped: there is no chromium on the path");
