@@ -146,10 +146,9 @@ fn before_the_run_begins_nodes_may_be_killed_and_started_again() {
 #[ignore = "slow"]
 fn a_neighbours_wrong_file_is_waited_for_and_only_the_node_that_differs_from_all_ends_with_2() {
     let deployment = Deployment::new(Reach::Tcp, "rounds = 5\nconnect_s = 30");
-    deployment.write("other.toml", &experiment("rounds = 5\nconnect_s = 30", "0.25"));
     let right = fs::read_to_string(deployment.file("tokyo.toml")).unwrap();
     let (mut london, mut oslo) = (deployment.start("london"), deployment.start("oslo"));
-    deployment.write("tokyo.toml", &right.replace("experiment.toml", "other.toml"));
+    deployment.give("tokyo", &experiment("rounds = 5\nconnect_s = 30", "0.25"));
     let mut tokyo = deployment.start("tokyo");
     assert_eq!(tokyo.end().0, Some(2), "{}", tokyo.errors());
     assert!(tokyo.errors().contains("optimizer.step = 0.25 here, 0.1 there"), "{}", tokyo.errors());
@@ -209,9 +208,7 @@ fn a_failing_standard_error_ends_no_run() {
 fn nodes_with_different_experiments_name_the_key_and_both_values() {
     const SHORT: &str = "rounds = 5\nconnect_s = 3";
     let deployment = Deployment::new(Reach::Tcp, SHORT);
-    deployment.write("other.toml", &experiment(SHORT, "0.25"));
-    let file = fs::read_to_string(deployment.file("tokyo.toml")).unwrap();
-    deployment.write("tokyo.toml", &file.replace("experiment.toml", "other.toml"));
+    deployment.give("tokyo", &experiment(SHORT, "0.25"));
     let (mut tokyo, mut london) = (deployment.start("tokyo"), deployment.start("london"));
     assert_eq!(
         (tokyo.end().0, london.end().0),
@@ -417,13 +414,10 @@ fn a_node_that_asks_for_ports_must_listen_where_a_router_can_reach_it() {
 fn nodes_that_wait_for_one_that_differs_say_so_when_they_give_up() {
     const SHORT: &str = "rounds = 5\nconnect_s = 3";
     let deployment = Deployment::new(Reach::Tcp, SHORT);
-    deployment.write("other.toml", &experiment(SHORT, "0.25"));
-    let file = fs::read_to_string(deployment.file("tokyo.toml")).unwrap();
-    deployment.write("tokyo.toml", &file.replace("experiment.toml", "other.toml"));
-    let (mut london, mut tokyo) = (deployment.start("london"), deployment.start("tokyo"));
-    std::thread::sleep(Duration::from_millis(700));
+    deployment.give("tokyo", &experiment(SHORT, "0.25"));
     // It outlives london, whose last words it must pass on.
-    let mut oslo = deployment.start("oslo");
+    deployment.give("oslo", &experiment("rounds = 5\nconnect_s = 6", "0.1"));
+    let [mut tokyo, mut london, mut oslo] = NAMES.map(|name| deployment.start(name));
     let ends = [tokyo.end().0, london.end().0, oslo.end().0];
     assert_eq!(ends, [Some(2), Some(4), Some(4)], "{}\n{}", london.errors(), oslo.errors());
     for node in [&london, &oslo] {

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use gradvine::data::{self, Options};
 use predicates::str::contains;
 
-use crate::command::{folder, gradvine};
+use crate::command::{self, folder, gradvine, within};
 
 /// A message of protocol buffers: numbers of fields with their values, in order.
 struct Message<'a>(Vec<(u64, Value<'a>)>);
@@ -237,27 +237,19 @@ impl Exported {
 }
 
 fn export(folder: &Path, model: &str, words: &str) -> Exported {
-    gradvine()
-        .current_dir(folder)
-        .args(["export", model, "--format", "onnx", "--out", "model.onnx"])
-        .assert()
+    within(folder, &["export", model, "--format", "onnx", "--out", "model.onnx"])
         .success()
         .stdout(format!("model.onnx: {words}\n"));
     Exported { bytes: fs::read(folder.join("model.onnx")).unwrap() }
 }
 
 fn simulate(folder: &Path, out: &str, settings: &[&str]) {
-    gradvine()
-        .current_dir(folder)
-        .args(["simulate", "--topology", "path:3", "--rounds", "30", "-q", "--out", out])
-        .args(settings.iter().flat_map(|set| ["--set", set]))
-        .assert()
-        .success();
+    command::simulate(folder, out, &["--topology", "path:3", "--rounds", "30"], settings).success();
 }
 
 /// The cells of the lines of `gradvine predict`, without the row's number.
 fn predicted(folder: &Path, model: &str, rows: &str) -> Vec<Vec<String>> {
-    let output = gradvine().current_dir(folder).args(["predict", model, rows]).assert().success();
+    let output = within(folder, &["predict", model, rows]).success();
     let text = String::from_utf8(output.get_output().stdout.clone()).unwrap();
     text.lines().skip(1).map(|line| line.split(',').skip(1).map(String::from).collect()).collect()
 }
@@ -305,7 +297,7 @@ fn graphs_of_classes_predict_what_the_command_predicts() {
         assert!(different < 5, "{out}: {different} labels differ");
         let metadata = exported.metadata();
         assert_eq!(metadata["gradvine.classes"], r#"["0","1","2","3","4","5","6","7","8","9"]"#);
-        let summary = crate::command::json(&path.join(out).join("summary.json"));
+        let summary = command::json(&path.join(out).join("summary.json"));
         assert_eq!(metadata["gradvine.digest"], summary["mean_digest"].as_str().unwrap());
         assert_eq!(metadata["gradvine.version"], env!("CARGO_PKG_VERSION"));
         // A wrong weight does not go unnoticed.
@@ -415,7 +407,7 @@ fn what_cannot_be_exported_is_refused() {
     let folder = folder();
     let path = folder.path();
     simulate(path, "run", &["data.source=breast-cancer", "model.kind=softmax"]);
-    gradvine().current_dir(path).args(["export", "run", "--format", "onnx"]).assert().success();
+    within(path, &["export", "run", "--format", "onnx"]).success();
     assert!(path.join("run/model-mean.onnx").exists());
     let refused = |arguments: &[&str], words: &'static str| {
         let mut command = gradvine();

@@ -6,7 +6,7 @@ use predicates::{boolean::PredicateBooleanExt, str::contains};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{folder, gradvine};
+use crate::command::{folder, gradvine, json, metrics, simulate, within};
 
 /// Rows of three classes of which the third is rare: x, y and the class.
 fn rows(count: usize) -> String {
@@ -22,13 +22,9 @@ fn rows(count: usize) -> String {
 fn trained(text: &str, settings: &[&str]) -> TempDir {
     let folder = folder();
     fs::write(folder.path().join("rows.csv"), text).unwrap();
-    gradvine()
-        .current_dir(folder.path())
-        .args(["simulate", "--topology", "path:3", "--set", "data.source=rows.csv"])
-        .args(["--set", "model.kind=softmax", "-q", "--out", "run"])
-        .args(settings)
-        .assert()
-        .success();
+    let arguments = [&["--topology", "path:3"], settings].concat();
+    let sets = ["data.source=rows.csv", "model.kind=softmax"];
+    simulate(folder.path(), "run", &arguments, &sets).success();
     folder
 }
 
@@ -44,8 +40,7 @@ fn evaluated(folder: &Path, arguments: &[&str]) -> Value {
 
 /// The numbers of the lines of `gradvine predict`, without the row's number.
 fn predicted(folder: &Path) -> Vec<Vec<f64>> {
-    let output =
-        gradvine().current_dir(folder).args(["predict", "run", "rows.csv"]).assert().success();
+    let output = within(folder, &["predict", "run", "rows.csv"]).success();
     let text = String::from_utf8(output.get_output().stdout.clone()).unwrap();
     let numbers = |line: &str| line.split(',').skip(1).map(|cell| cell.parse().unwrap()).collect();
     text.lines().skip(1).map(numbers).collect()
@@ -150,10 +145,7 @@ fn figures_of_numbers(text: &str, model: &[&str]) {
         close(&figures["r2"], 1.0 - square / around, "R2");
         close(&figures["baseline_rmse"], (around / 120.0).sqrt(), "baseline");
     }
-    gradvine()
-        .current_dir(folder.path())
-        .args(["evaluate", "run/model-mean.safetensors", "rows.csv"])
-        .assert()
+    within(folder.path(), &["evaluate", "run/model-mean.safetensors", "rows.csv"])
         .success()
         .stdout(contains("target").and(contains("R2")).and(contains("\nprice ")));
 }
@@ -178,7 +170,7 @@ fn a_network_learns_numbers() {
             .args(settings)
             .assert()
             .success();
-        crate::command::json(&path.join(out).join("summary.json"))
+        json(&path.join(out).join("summary.json"))
     };
     let network = ["model.kind=mlp", "model.task=regression", "model.hidden=[16]"];
     let apart = run(&["train", "--processes"], &network, "apart");
@@ -237,10 +229,7 @@ fn rows_that_were_held_out_are_told_from_others() {
     assert_eq!(edited(lines().map(relabelled).collect()), (200, partly()));
     let reversed: Vec<String> = lines().collect::<Vec<_>>().into_iter().rev().collect();
     assert_eq!(edited(reversed), (200, partly()));
-    gradvine()
-        .current_dir(twice.path())
-        .args(["evaluate", "run", "rows.csv"])
-        .assert()
+    within(twice.path(), &["evaluate", "run", "rows.csv"])
         .success()
         .stdout(contains("of which 160 equal rows that were trained on"))
         .stderr(contains("warning: 160 of these 200 rows have the features of rows that"));
@@ -277,10 +266,7 @@ fn figures_that_could_mislead_are_warned_of() {
     let row = |i: usize| format!("{},{}\n", (i * 7) % 13, u8::from(i.is_multiple_of(10)));
     let text = "x,sick\n".to_string() + &(0..300).map(row).collect::<String>();
     let folder = trained(&text, &["--rounds", "20", "--set", "data.split=iid"]);
-    gradvine()
-        .current_dir(folder.path())
-        .args(["evaluate", "run/model-mean.safetensors", "rows.csv"])
-        .assert()
+    within(folder.path(), &["evaluate", "run/model-mean.safetensors", "rows.csv"])
         .success()
         .stderr(
             contains("warning: the model (90.00%) is not better than always predicting \"0\"")
@@ -288,10 +274,7 @@ fn figures_that_could_mislead_are_warned_of() {
         );
     let one = "x,sick\n1,0\n2,0\n";
     fs::write(folder.path().join("one.csv"), one).unwrap();
-    gradvine()
-        .current_dir(folder.path())
-        .args(["evaluate", "run/model-mean.safetensors", "one.csv"])
-        .assert()
+    within(folder.path(), &["evaluate", "run/model-mean.safetensors", "one.csv"])
         .success()
         .stderr(contains("warning: no row is of class 1"));
 }
@@ -302,8 +285,7 @@ fn rows_are_read_from_standard_input_and_from_the_files_of_a_folder() {
     let text = rows(60);
     let folder = trained(&text, &[]);
     let path = folder.path();
-    let expected =
-        gradvine().current_dir(path).args(["predict", "run", "rows.csv"]).assert().success();
+    let expected = within(path, &["predict", "run", "rows.csv"]).success();
     let expected = String::from_utf8(expected.get_output().stdout.clone()).unwrap();
     let piped = |command: &str, text: &str| {
         gradvine().current_dir(path).args([command, "run", "-"]).write_stdin(text).assert()
@@ -324,25 +306,15 @@ fn rows_are_read_from_standard_input_and_from_the_files_of_a_folder() {
     fs::create_dir(path.join("parts")).unwrap();
     fs::write(path.join("parts/1.csv"), lines[..31].join("\n")).unwrap();
     fs::write(path.join("parts/2.csv"), second).unwrap();
-    gradvine()
-        .current_dir(path)
-        .args(["predict", "run", "parts"])
-        .assert()
-        .success()
-        .stdout(expected);
+    within(path, &["predict", "run", "parts"]).success().stdout(expected);
     // The run has read the same rows.
     let value = evaluated(path, &["parts"]);
     assert_eq!(value["rows_are"], "held-out");
     assert_eq!(value["loss"], evaluated(path, &["rows.csv"])["loss"]);
     let digest = |out: &str, source: &str| {
-        gradvine()
-            .current_dir(path)
-            .args(["simulate", "--topology", "path:3", "--set", "model.kind=softmax", "-q"])
-            .args(["--out", out, "--set", &format!("data.source={source}")])
-            .assert()
-            .success();
-        let summary = fs::read(path.join(out).join("summary.json")).unwrap();
-        serde_json::from_slice::<Value>(&summary).unwrap()["digest"].clone()
+        let sets = ["model.kind=softmax", &format!("data.source={source}")];
+        simulate(path, out, &["--topology", "path:3"], &sets).success();
+        json(&path.join(out).join("summary.json"))["digest"].clone()
     };
     assert_eq!(digest("one", "rows.csv"), digest("two", "parts"));
 }
@@ -356,17 +328,11 @@ fn a_run_that_begins_with_a_model_keeps_its_scale_and_the_record_of_its_rows() {
     let text = "x,y,class\n".to_string() + &(0..200).map(row).collect::<String>();
     fs::write(path.join("rows.csv"), text).unwrap();
     let simulate = |out: &str, arguments: &[&str]| {
-        let mut command = gradvine();
-        command
-            .current_dir(path)
-            .args(["simulate", "--topology", "ring:3", "--set", "data.source=rows.csv"])
-            .args(["--set", "model.kind=softmax", "-q", "--out", out])
-            .args(arguments);
-        command.assert()
+        let arguments = [&["--topology", "ring:3"], arguments].concat();
+        simulate(path, out, &arguments, &["data.source=rows.csv", "model.kind=softmax"])
     };
     let loss = |out: &str| {
-        let text = fs::read_to_string(path.join(out).join("summary.json")).unwrap();
-        serde_json::from_str::<Value>(&text).unwrap()["final"]["train_loss"].as_f64().unwrap()
+        json(&path.join(out).join("summary.json"))["final"]["train_loss"].as_f64().unwrap()
     };
     let scaled = ["--set", "data.standardize=true"];
     let still = ["--rounds", "1", "--set", "optimizer.step=0"];
@@ -384,11 +350,7 @@ fn a_run_that_begins_with_a_model_keeps_its_scale_and_the_record_of_its_rows() {
     simulate("other", &[&init[..], &still, &["--seed", "2"]].concat()).success();
     let text = fs::read_to_string(path.join("other/summary.json")).unwrap();
     assert!(text.contains("of the 40 rows that this run tests on"), "{text}");
-    let output = gradvine()
-        .current_dir(path)
-        .args(["evaluate", "other", "rows.csv", "--json"])
-        .assert()
-        .success();
+    let output = within(path, &["evaluate", "other", "rows.csv", "--json"]).success();
     let score: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
     // Held out by both runs, with chance 1 / 5 each.
     let rows = score["rows"].as_u64().unwrap();
@@ -401,19 +363,16 @@ fn bytes_of_nodes_that_were_away_are_counted() {
     let text = "x,y,class\n".to_string()
         + &(0..100).map(|i| format!("{},{},{}\n", i % 7, i % 5, i % 2)).collect::<String>();
     fs::write(folder.path().join("rows.csv"), text).unwrap();
-    gradvine()
-        .current_dir(folder.path())
-        .args(["simulate", "--topology", "complete:5", "--set", "data.source=rows.csv"])
-        .args(["--set", "model.kind=softmax", "--rounds", "20", "-q", "--out", "run"])
-        .args(["--set", "absence.policy=continue", "--set", "run.evaluate_every=1", "--set"])
-        .arg(
-            "network.absent=[{nodes=[\"1\"],from=5,until=10},\
-             {nodes=[\"3\",\"4\"],from=12,until=13}]",
-        )
-        .assert()
-        .success();
-    let text = fs::read_to_string(folder.path().join("run/summary.json")).unwrap();
-    let summary: Value = serde_json::from_str(&text).unwrap();
+    let sets = [
+        "data.source=rows.csv",
+        "model.kind=softmax",
+        "absence.policy=continue",
+        "run.evaluate_every=1",
+        "network.absent=[{nodes=[\"1\"],from=5,until=10},{nodes=[\"3\",\"4\"],from=12,until=13}]",
+    ];
+    let arguments = ["--topology", "complete:5", "--rounds", "20"];
+    simulate(folder.path(), "run", &arguments, &sets).success();
+    let summary = json(&folder.path().join("run/summary.json"));
     let sent = |node: &str| summary["participation"][node]["bytes_payload"].as_u64().unwrap();
     // Frames, by hand: a frame to each other member in each round. All are members in 14 rounds,
     // 1 is away in 5, 3 and 4 in 1.
@@ -425,10 +384,8 @@ fn bytes_of_nodes_that_were_away_are_counted() {
     let rounds = |node: &str| summary["participation"][node]["rounds"].as_u64().unwrap();
     assert_eq!(["0", "1", "2", "3", "4"].map(rounds), [20, 15, 20, 19, 19]);
     // Those who are present are evaluated in each round.
-    let text = fs::read_to_string(folder.path().join("run/metrics.jsonl")).unwrap();
     let mut nodes: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    for line in text.lines() {
-        let line: Value = serde_json::from_str(line).unwrap();
+    for line in metrics(&folder.path().join("run")) {
         assert!(line["train_loss"].is_f64() && line["consensus"].is_f64(), "{line}");
         nodes
             .entry(line["round"].as_u64().unwrap())
@@ -451,20 +408,18 @@ fn predicted_numbers_have_the_name_of_their_column_however_it_was_chosen() {
     let text = "x,y,t\n".to_string()
         + &(0..60).map(|i| format!("{},{},{}\n", i % 7, i % 5, i % 11)).collect::<String>();
     fs::write(folder.path().join("rows.csv"), text).unwrap();
-    for target in [&[][..], &["--set", "data.target=-1"], &["--set", "data.target=t"]] {
-        let out = tempfile::tempdir_in(folder.path()).unwrap();
-        let out = out.path().join("run");
-        gradvine()
-            .current_dir(folder.path())
-            .args(["simulate", "--topology", "ring:3", "--set", "data.source=rows.csv"])
-            .args(["--set", "model.kind=least-squares", "--set", "optimizer.step=0.001"])
-            .args(["--set", "data.split=iid", "--rounds", "3", "-q", "--out"])
-            .arg(&out)
-            .args(target)
-            .assert()
-            .success();
-        let text = fs::read_to_string(out.join("summary.json")).unwrap();
-        let summary: Value = serde_json::from_str(&text).unwrap();
+    let sets = [
+        "data.source=rows.csv",
+        "model.kind=least-squares",
+        "optimizer.step=0.001",
+        "data.split=iid",
+    ];
+    for (out, target) in
+        [("none", &[][..]), ("last", &["data.target=-1"]), ("named", &["data.target=t"])]
+    {
+        let arguments = ["--topology", "ring:3", "--rounds", "3"];
+        simulate(folder.path(), out, &arguments, &[&sets[..], target].concat()).success();
+        let summary = json(&folder.path().join(out).join("summary.json"));
         assert_eq!(summary["final"]["test"]["outputs"][0]["output"], "t", "{target:?}: {summary}");
     }
 }
@@ -475,10 +430,7 @@ fn a_model_that_was_given_away_alone_has_no_record() {
     let path = folder.path();
     fs::create_dir(path.join("away")).unwrap();
     fs::copy(path.join("run/model-mean.safetensors"), path.join("away/alone.safetensors")).unwrap();
-    gradvine()
-        .current_dir(path)
-        .args(["evaluate", "away/alone.safetensors", "rows.csv"])
-        .assert()
+    within(path, &["evaluate", "away/alone.safetensors", "rows.csv"])
         .success()
         .stdout(contains("trained on or not: no record"))
         .stderr(contains("may have been trained on these rows"));

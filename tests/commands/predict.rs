@@ -6,7 +6,7 @@ use predicates::{boolean::PredicateBooleanExt, str::contains};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::command::{folder, gradvine};
+use crate::command::{folder, gradvine, simulate, within};
 
 /// Identifiers that a careless writer of CSV text spoils.
 const IDS: [&str; 4] = ["007", "high street, 7", "the \"old\" one", "\u{e9}\u{df} 1e3"];
@@ -23,12 +23,7 @@ fn trained() -> TempDir {
     .unwrap();
     let sets =
         ["data.source=train.csv", "model.kind=softmax", "optimizer.step=1", "data.split=iid"];
-    gradvine()
-        .current_dir(folder.path())
-        .args(["simulate", "--topology", "path:3", "--rounds", "100", "-q", "--out", "run"])
-        .args(sets.iter().flat_map(|set| ["--set", set]))
-        .assert()
-        .success();
+    simulate(folder.path(), "run", &["--topology", "path:3", "--rounds", "100"], &sets).success();
     folder
 }
 
@@ -129,17 +124,9 @@ fn json_lines_have_an_object_for_each_row() {
     }
     assert_eq!(lines.len(), IDS.len());
     // Without an identifier and without names.
-    gradvine()
-        .current_dir(folder.path())
-        .args(["simulate", "--rounds", "2", "-q", "--out", "digits"])
-        .args(["--set", "model.kind=softmax"])
-        .assert()
-        .success();
-    let done = gradvine()
-        .current_dir(folder.path())
-        .args(["predict", "digits", "digits", "--format", "jsonl"])
-        .assert()
-        .success();
+    simulate(folder.path(), "digits", &["--rounds", "2"], &["model.kind=softmax"]).success();
+    let done =
+        within(folder.path(), &["predict", "digits", "digits", "--format", "jsonl"]).success();
     let text = String::from_utf8(done.get_output().stdout.clone()).unwrap();
     let line: Value = serde_json::from_str(text.lines().nth(1).unwrap()).unwrap();
     assert!(line["row"] == 1 && line["prediction"].is_u64(), "{line}");
@@ -159,12 +146,7 @@ fn predicted_numbers_have_the_names_of_the_targets() {
         "data.columns=[\"width\"]",
         "data.target=price",
     ];
-    gradvine()
-        .current_dir(folder.path())
-        .args(["simulate", "--topology", "path:3", "--rounds", "50", "-q", "--out", "run"])
-        .args(sets.iter().flat_map(|set| ["--set", set]))
-        .assert()
-        .success();
+    simulate(folder.path(), "run", &["--topology", "path:3", "--rounds", "50"], &sets).success();
     let input = "site,width\nnorth,2\n\"\",4\n";
     let text = output(folder.path(), input, &["--id", "site"]);
     let all = cells(&text);
@@ -184,11 +166,7 @@ fn identifiers_come_from_each_file_of_a_folder_by_name() {
     fs::create_dir(&parts).unwrap();
     fs::write(parts.join("1.csv"), rows(0, true, false)).unwrap();
     fs::write(parts.join("2.csv"), rows(2, true, false)).unwrap();
-    let done = gradvine()
-        .current_dir(folder.path())
-        .args(["predict", "run", "parts", "--id", "patient, id"])
-        .assert()
-        .success();
+    let done = within(folder.path(), &["predict", "run", "parts", "--id", "patient, id"]).success();
     let text = String::from_utf8(done.get_output().stdout.clone()).unwrap();
     let ids: Vec<String> = cells(&text)[1..].iter().map(|line| line[0].clone()).collect();
     assert_eq!(ids, [IDS, IDS].concat());
@@ -233,16 +211,10 @@ fn arrays_without_labels_are_predicted_as_rows_of_text_are() {
     assert_eq!(predicted("rows.npy"), predicted("-"));
     assert_eq!(predicted("rows.npy").lines().count(), 5);
     // With a label in the last column, and an evaluation needs one.
-    gradvine()
-        .current_dir(folder.path())
-        .args(["predict", "run", "rows.npy", "--target", "-1"])
-        .assert()
+    within(folder.path(), &["predict", "run", "rows.npy", "--target", "-1"])
         .code(2)
         .stderr(contains("1 features per row: 2 are expected"));
-    gradvine()
-        .current_dir(folder.path())
-        .args(["evaluate", "run", "rows.npy", "--rows", "all"])
-        .assert()
+    within(folder.path(), &["evaluate", "run", "rows.npy", "--rows", "all"])
         .code(2)
         .stderr(contains("1 features per row: 2 are expected"));
 }
@@ -271,14 +243,10 @@ fn a_model_without_names_of_columns_says_that_it_takes_them_by_position() {
     let folder = folder();
     let rows: String = (0..40).map(|i| format!("{},{},{}\n", i % 2, i % 3, i % 2)).collect();
     fs::write(folder.path().join("train.csv"), rows).unwrap();
-    let train = ["simulate", "--topology", "path:2", "--rounds", "3", "-q", "--out", "run"];
-    let sets = ["--set", "data.source=train.csv", "--set", "model.kind=softmax"];
-    gradvine().current_dir(folder.path()).args(train).args(sets).assert().success();
+    let sets = ["data.source=train.csv", "model.kind=softmax"];
+    simulate(folder.path(), "run", &["--topology", "path:2", "--rounds", "3"], &sets).success();
     fs::write(folder.path().join("rows.csv"), "b,a,y\n0,1,0\n").unwrap();
-    gradvine()
-        .current_dir(folder.path())
-        .args(["predict", "run", "rows.csv"])
-        .assert()
+    within(folder.path(), &["predict", "run", "rows.csv"])
         .success()
         .stderr(contains("those of rows.csv are taken by position (b, a)"));
 }
@@ -287,10 +255,7 @@ fn a_model_without_names_of_columns_says_that_it_takes_them_by_position() {
 fn a_folder_of_runs_is_no_run() {
     let folder = trained();
     for command in ["predict", "evaluate"] {
-        gradvine()
-            .current_dir(folder.path())
-            .args([command, ".", "train.csv"])
-            .assert()
+        within(folder.path(), &[command, ".", "train.csv"])
             .code(2)
             .stderr(contains("the folder has no model-mean.safetensors").and(contains("./run")));
     }

@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{Deployment, NAMES, Reach, folder, gradvine, json};
+use crate::command::{Deployment, NAMES, Reach, folder, gradvine, json, simulate};
 
 /// The page of a run.
 fn page(run: &Path) -> String {
@@ -25,15 +25,9 @@ fn run_on(text: &str, settings: &[&str]) -> (TempDir, PathBuf) {
     let folder = folder();
     fs::write(folder.path().join("rows.csv"), text).unwrap();
     let run = folder.path().join("run");
-    gradvine()
-        .current_dir(folder.path())
-        .args(["simulate", "--topology", "path:3", "--set", "data.source=rows.csv"])
-        .args(["-q", "--no-baseline", "--rounds", "40", "--set", "run.evaluate_every=10"])
-        .args(settings.iter().flat_map(|set| ["--set", set]))
-        .arg("--out")
-        .arg(&run)
-        .assert()
-        .success();
+    let often = ["--topology", "path:3", "--no-baseline", "--rounds", "40"];
+    let settings = [&["data.source=rows.csv", "run.evaluate_every=10"], settings].concat();
+    simulate(folder.path(), "run", &often, &settings).success();
     (folder, run)
 }
 
@@ -114,11 +108,7 @@ fn line_is(line: &BTreeMap<String, String>, trained: &Value, figures: &Value) {
 fn figures_of_nodes_and_classes_are_those_of_the_summary() {
     let folder = folder();
     let run = folder.path().join("run");
-    gradvine()
-        .args(["simulate", "--topology", "ring:4", "--rounds", "60", "-q", "--out"])
-        .arg(&run)
-        .assert()
-        .success();
+    simulate(folder.path(), "run", &["--topology", "ring:4", "--rounds", "60"], &[]).success();
     let (html, summary) = (page(&run), json(&run.join("summary.json")));
     let all = &summary["final"]["test"];
     let nodes = named(&table(&html, "Figures on test rows"));
@@ -138,14 +128,9 @@ fn figures_of_nodes_and_classes_are_those_of_the_summary() {
     assert_eq!(classes.len(), 10);
     for (line, class) in classes.iter().zip(all["classes"].as_array().unwrap()) {
         assert_eq!(line["class"], class["class"].as_str().unwrap());
-        for (column, key) in [
-            ("test rows", "rows"),
-            ("predicted", "predicted"),
-            ("recall", "recall"),
-            ("precision", "precision"),
-            ("AUC", "auc"),
-        ] {
-            is(&line[column], &class[key], column);
+        is(&line["test rows"], &class["rows"], "rows");
+        for column in ["predicted", "recall", "precision", "AUC"] {
+            is(&line[column], &class[column.to_lowercase()], column);
         }
     }
     let matrix = table(&html, "Confusion matrix");

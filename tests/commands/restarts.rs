@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use command::{
@@ -324,8 +324,15 @@ fn killed_processes(out: &Path, sets: &[&str], kills: u64, seed: u64) -> String 
         let found = Command::new("pgrep").args(["-f", &pattern]).output().unwrap();
         String::from_utf8(found.stdout).unwrap().lines().map(String::from).collect()
     };
+    let over = || json_if(&out.join("summary.json")).is_some();
+    let written = || fs::metadata(out.join("nodes/0/run/metrics.jsonl")).ok()?.modified().ok();
     for _ in 0..kills {
-        thread::sleep(Duration::from_millis(100 + dice.below(1500)));
+        command::until("the programs run", || over() || !alive().is_empty());
+        for _ in 0..dice.below(5) {
+            let before = written();
+            command::until("more metrics", || over() || written() != before);
+        }
+        thread::sleep(Duration::from_millis(dice.below(300)));
         let alive = alive();
         let all = dice.below(4) == 0;
         for (index, id) in alive.iter().enumerate() {
@@ -334,14 +341,7 @@ fn killed_processes(out: &Path, sets: &[&str], kills: u64, seed: u64) -> String 
             }
         }
     }
-    let started = Instant::now();
-    loop {
-        assert!(started.elapsed() < Duration::from_secs(180), "{}", running.errors());
-        if json_if(&out.join("summary.json")).is_some() {
-            break;
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
+    command::until_within(Duration::from_secs(180), "the summary", over);
     assert_eq!(running.end().0, Some(0), "{}", running.errors());
     digest(out)
 }

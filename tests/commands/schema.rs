@@ -140,9 +140,7 @@ fn nodes_compare_their_schemas_before_the_run() {
     let deployment = Deployment::new(Reach::Tcp, "rounds = 12");
     let text = experiment(SCHEMA).replace("connect_s = 30", "connect_s = 5");
     deployment.write("experiment.toml", &text);
-    deployment.write("other.toml", &text.replace("[\"f\", \"m\"]", "[\"m\", \"f\"]"));
-    let node = fs::read_to_string(deployment.file("oslo.toml")).unwrap();
-    deployment.write("oslo.toml", &node.replace("experiment.toml", "other.toml"));
+    deployment.give("oslo", &text.replace("[\"f\", \"m\"]", "[\"m\", \"f\"]"));
     for (site, name) in NAMES.iter().enumerate() {
         deployment.write(&format!("{name}.csv"), &file(site, [0, 1, 2, 3, 4, 5]));
     }

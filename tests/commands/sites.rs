@@ -5,7 +5,7 @@ use std::fs;
 use predicates::prelude::*;
 use serde_json::Value;
 
-use crate::command::{Deployment, NAMES, Reach, folder, gradvine, json, metrics, rows};
+use crate::command::{Deployment, NAMES, Reach, folder, gradvine, json, metrics, rows, within};
 
 /// Three sites, of which one has fewer rows than the others.
 fn unequal(run: &str) -> Deployment {
@@ -17,12 +17,9 @@ fn unequal(run: &str) -> Deployment {
 
 /// Gives a node an experiment file of its own, with this weighting.
 fn states(deployment: &Deployment, name: &str, weighting: &str) {
-    let file = format!("{name}.toml");
-    let node = fs::read_to_string(deployment.file(&file)).unwrap();
-    deployment.write(&file, &node.replace("experiment.toml", &format!("{name}-experiment.toml")));
     let text = fs::read_to_string(deployment.file("experiment.toml")).unwrap();
-    let text = text.replace("[data]\n", &format!("[data]\nweighting = \"{weighting}\"\n"));
-    deployment.write(&format!("{name}-experiment.toml"), &text);
+    let weighting = format!("[data]\nweighting = \"{weighting}\"\n");
+    deployment.give(name, &text.replace("[data]\n", &weighting));
 }
 
 fn ends(deployment: &Deployment) -> Vec<Option<i32>> {
@@ -166,10 +163,7 @@ kind = \"identity\"
     deployment.write("experiment.toml", &text);
     let error = |problem: &str| {
         let text = String::from_utf8(
-            gradvine()
-                .current_dir(deployment.folder.path())
-                .args(["simulate", "experiment.toml", "--out", "refused"])
-                .assert()
+            within(deployment.folder.path(), &["simulate", "experiment.toml", "--out", "refused"])
                 .code(2)
                 .get_output()
                 .stderr

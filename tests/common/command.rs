@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use assert_cmd::assert::Assert;
 use gradvine::{experiment::Transport, net::free_ports};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -30,6 +31,17 @@ pub(crate) fn program() -> Command {
 /// The same with assertions on its exit.
 pub(crate) fn gradvine() -> assert_cmd::Command {
     assert_cmd::Command::from_std(program())
+}
+
+/// The program with these arguments in a folder.
+pub(crate) fn within(folder: &Path, arguments: &[&str]) -> Assert {
+    gradvine().current_dir(folder).args(arguments).assert()
+}
+
+/// Simulates in a folder, with these settings.
+pub(crate) fn simulate(folder: &Path, out: &str, arguments: &[&str], settings: &[&str]) -> Assert {
+    let sets: Vec<&str> = settings.iter().flat_map(|set| ["--set", *set]).collect();
+    within(folder, &[&["simulate", "-q", "--out", out], arguments, &sets].concat())
 }
 
 /// A folder of its own for a test.
@@ -207,6 +219,14 @@ impl Deployment {
 
     pub(crate) fn write(&self, name: &str, text: &str) {
         fs::write(self.file(name), text).unwrap();
+    }
+
+    /// Gives a node an experiment file of its own.
+    pub(crate) fn give(&self, name: &str, experiment: &str) {
+        let (own, file) = (format!("{name}-experiment.toml"), format!("{name}.toml"));
+        self.write(&own, experiment);
+        let text = fs::read_to_string(self.file(&file)).unwrap();
+        self.write(&file, &text.replace("\"experiment.toml\"", &format!("{own:?}")));
     }
 
     /// The run directory of a node.
