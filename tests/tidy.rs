@@ -214,21 +214,29 @@ fn lines_are_narrow_enough_to_read() {
     assert!(wrong.is_empty(), "at most {WIDEST} characters:\n{}", wrong.join("\n"));
 }
 
+/// What a check finds in the documents below these folders, of which there are at least so many.
+fn in_documents(
+    folders: &[&str],
+    least: usize,
+    check: impl Fn(&str, &str) -> Vec<String>,
+) -> String {
+    let mut files = Vec::new();
+    folders.iter().for_each(|folder| documents(folder, &mut files));
+    assert!(files.len() > least, "{} documents: where are they?", files.len());
+    let found = files.iter().flat_map(|path| {
+        check(path, &fs::read_to_string(root().join(path)).expect("a document can be read"))
+    });
+    found.collect::<Vec<String>>().join("\n")
+}
+
 #[test]
 fn commands_and_files_in_documents_are_narrow_enough_to_read() {
-    let mut wrong = Vec::new();
-    let mut read = 0;
-    for folder in ["", "data", "deploy", "docs", "examples", "experiments"] {
-        let mut files = Vec::new();
-        documents(folder, &mut files);
-        for path in files.into_iter().filter(|path| path.ends_with(".md")) {
-            let text = fs::read_to_string(root().join(&path)).expect("a document can be read");
-            read += 1;
-            wrong.extend(too_wide_blocks(&path, &text));
-        }
-    }
-    assert!(read > 10, "{read} documents: where are they?");
-    assert!(wrong.is_empty(), "at most {WIDEST} characters:\n{}", wrong.join("\n"));
+    let folders = ["", "data", "deploy", "docs", "examples", "experiments"];
+    let wrong = in_documents(&folders, 10, |path, text| match path.ends_with(".md") {
+        true => too_wide_blocks(path, text),
+        false => Vec::new(),
+    });
+    assert!(wrong.is_empty(), "at most {WIDEST} characters:\n{wrong}");
 }
 
 #[test]
@@ -263,19 +271,9 @@ fn architecture_names_each_folder_once() {
 /// models.
 #[test]
 fn documents_install_the_locked_versions() {
-    let mut wrong = Vec::new();
-    let mut read = 0;
-    for folder in ["", ".ci", "crates", "deploy", "docs", "src", "examples", "benches"] {
-        let mut files = Vec::new();
-        documents(folder, &mut files);
-        for path in files {
-            let text = fs::read_to_string(root().join(&path)).expect("a document can be read");
-            read += 1;
-            wrong.extend(unlocked(&path, &text));
-        }
-    }
-    assert!(read > 20, "{read} documents: where are they?");
-    assert!(wrong.is_empty(), "--locked is missing:\n{}", wrong.join("\n"));
+    let folders = ["", ".ci", "crates", "deploy", "docs", "src", "examples", "benches"];
+    let wrong = in_documents(&folders, 20, unlocked);
+    assert!(wrong.is_empty(), "--locked is missing:\n{wrong}");
 }
 
 #[test]
