@@ -22,9 +22,13 @@ fn rows(count: usize) -> String {
 fn trained(text: &str, settings: &[&str]) -> TempDir {
     let folder = folder();
     fs::write(folder.path().join("rows.csv"), text).unwrap();
-    let arguments = [&["--topology", "path:3"], settings].concat();
-    let sets = ["data.source=rows.csv", "model.kind=softmax"];
-    simulate(folder.path(), "run", &arguments, &sets).success();
+    gradvine()
+        .current_dir(folder.path())
+        .args(["simulate", "--topology", "path:3", "--set", "data.source=rows.csv"])
+        .args(["--set", "model.kind=softmax", "-q", "--out", "run"])
+        .args(settings)
+        .assert()
+        .success();
     folder
 }
 

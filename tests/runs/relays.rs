@@ -115,11 +115,7 @@ fn builder(setup: &Setup, experiment: &Experiment, node: usize) -> NodeBuilder {
 }
 
 fn check(experiment: &Experiment, nodes: Vec<Result<Node, EndError>>) {
-    let simulated = bowl::simulated(
-        experiment,
-        &[0.0; D],
-        (0..2).map(|i| Bowl { pause: Duration::ZERO, ..bowl(i) }),
-    );
+    let simulated = bowl::simulated(experiment, &[0.0; D], (0..2).map(bowl));
     for (node, simulated) in nodes.into_iter().zip(simulated) {
         let result = node.unwrap().join_blocking().unwrap();
         assert!(result.model == simulated, "other bits than in the simulator");
