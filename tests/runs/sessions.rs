@@ -271,7 +271,7 @@ fn a_node_without_any_connection_for_a_while_goes_on_where_it_was() {
         until_event(
             node,
             "it waits for its links",
-            |event| matches!(event, Event::Waiting { text, .. } if text.contains("waits for the link to")),
+            |event| matches!(event, Event::Waiting { text, .. } if text.contains("the link to")),
         );
         proxies.iter().for_each(|proxy| proxy.refuses(false));
     });
