@@ -2,18 +2,19 @@
 //! address translation.
 //!
 //! They need Linux, root, `ip` and `iptables`, those of UPnP also `nft` and `miniupnpd` (of the
-//! Debian package of that name). OtherMembership these tests say so and pass.
+//! Debian package of that name). Elsewhere these tests say so and pass.
 #![cfg(target_os = "linux")]
 
 #[path = "common/command.rs"]
 mod command;
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::Path,
     process::Command,
     sync::{
-        LazyLock,
+        LazyLock, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -321,11 +322,26 @@ impl World {
 
     /// Starts a command of `gradvine` in a namespace.
     fn start(&self, place: &str, arguments: &[&str]) -> Running {
+        let mut command = self.command(place, arguments);
+        command.env("RUST_LOG", "gradvine=info");
+        Running::start(&mut command, self.path(), &format!("{place}-{}", arguments[0]))
+    }
+
+    /// A command of `gradvine` in a namespace.
+    fn command(&self, place: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("ip");
         let gradvine = program().get_program().to_owned();
         command.args(["netns", "exec", &self.name(place)]).arg(gradvine).args(arguments);
-        command.current_dir(self.path()).env("RUST_LOG", "gradvine=info");
-        Running::start(&mut command, self.path(), &format!("{place}-{}", arguments[0]))
+        command.current_dir(self.path());
+        command
+    }
+
+    /// What the doctor of a node finds, and its exit code.
+    fn doctor(&self, node: usize, more: &[&str]) -> (Option<i32>, Value) {
+        let file = format!("n{node}.toml");
+        let arguments = [&["doctor", &file, "--json", "--send", "1"], more].concat();
+        let output = self.command(&format!("n{node}"), &arguments).output().unwrap();
+        (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
     }
 
     fn start_relays(&self) -> Vec<Running> {
@@ -336,7 +352,7 @@ impl World {
     }
 
     /// Runs all nodes, and returns the exit code, log and digest of each.
-    fn run(&self) -> Vec<(Option<i32>, String, Option<String>)> {
+    fn run(&self) -> Vec<Ended> {
         let _relays = self.start_relays();
         self.end(self.start_nodes())
     }
@@ -347,7 +363,7 @@ impl World {
     }
 
     /// Waits for the end of all nodes.
-    fn end(&self, nodes: Vec<Running>) -> Vec<(Option<i32>, String, Option<String>)> {
+    fn end(&self, nodes: Vec<Running>) -> Vec<Ended> {
         let end = |(i, mut node): (usize, Running)| {
             let code = node.end().0;
             let summary = self.path().join(format!("runs/n{i}/summary.json"));
@@ -396,24 +412,38 @@ fn direct(log: &str) -> Option<f64> {
     Some(took.rem_euclid(86_400_000.0))
 }
 
+/// The exit code of a node, its log, and its digest if it ended well.
+type Ended = (Option<i32>, String, Option<String>);
+
 /// The digest of the run whose nodes have public addresses.
 fn undisturbed(nodes: usize) -> String {
-    let world = World::new("tcp", false, &vec![None; nodes]);
-    let all = world.run();
-    assert!(all.iter().all(|(code, ..)| *code == Some(0)), "{all:?}");
-    all[0].2.clone().unwrap()
+    static KNOWN: Mutex<BTreeMap<usize, String>> = Mutex::new(BTreeMap::new());
+    let run = || {
+        let all = World::new("tcp", false, &vec![None; nodes]).run();
+        assert!(all.iter().all(|(code, ..)| *code == Some(0)), "{all:?}");
+        all[0].2.clone().unwrap()
+    };
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.entry(nodes).or_insert_with(run).clone()
+}
+
+/// All nodes end well, with the digest of nodes that have public addresses; their logs.
+fn succeed(all: Vec<Ended>) -> Vec<String> {
+    let digest = undisturbed(all.len());
+    let log = |(code, log, found): Ended| {
+        assert_eq!((code, found.as_ref()), (Some(0), Some(&digest)), "{log}");
+        log
+    };
+    all.into_iter().map(log).collect()
 }
 
 /// Runs two nodes behind these NATs: whether and after what time they connect directly.
-fn pair(transport: &'static str, nats: [Nat; 2], digest: &str) -> Option<f64> {
-    let world = World::new(transport, true, &nats.map(Some));
-    let all = world.run();
-    for (code, log, found) in &all {
-        assert_eq!(*code, Some(0), "{transport} {nats:?}: {log}");
-        assert_eq!(found.as_deref(), Some(digest), "{transport} {nats:?}");
+fn pair(transport: &'static str, nats: [Nat; 2]) -> Option<f64> {
+    let logs = succeed(World::new(transport, true, &nats.map(Some)).run());
+    for log in &logs {
         assert!(log.contains("connected through the relay"), "{transport} {nats:?}: {log}");
     }
-    direct(&all[0].1)
+    direct(&logs[0])
 }
 
 #[test]
@@ -422,12 +452,9 @@ fn two_of_four_nodes_are_behind_nats() {
     if !can_run() {
         return;
     }
-    let digest = undisturbed(4);
     // Without leave to send frames through the relay: the two connect directly.
     let world = World::new("tcp", false, &[None, Some(PortRestricted), Some(PortRestricted), None]);
-    for (code, log, found) in world.run() {
-        assert_eq!((code, found.as_ref()), (Some(0), Some(&digest)), "{log}");
-    }
+    succeed(world.run());
 }
 
 #[test]
@@ -436,7 +463,7 @@ fn symmetric_nats_leave_the_link_on_the_relay_if_that_is_allowed() {
     if !can_run() {
         return;
     }
-    assert_eq!(pair("tcp", [Symmetric, Symmetric], &undisturbed(2)), None);
+    assert_eq!(pair("tcp", [Symmetric, Symmetric]), None);
     let world = World::new("tcp", false, &[Some(Symmetric), Some(Symmetric)]);
     for (code, log, _) in world.run() {
         assert_eq!(code, Some(4), "{log}");
@@ -450,11 +477,8 @@ fn nodes_behind_one_router_find_each_other() {
     if !can_run() {
         return;
     }
-    let digest = undisturbed(2);
     let world = World::with("tcp", false, &[Some(Symmetric), Some(Symmetric)], true, 1);
-    for (code, log, found) in world.run() {
-        assert_eq!((code, found.as_ref()), (Some(0), Some(&digest)), "{log}");
-    }
+    succeed(world.run());
 }
 
 #[test]
@@ -463,7 +487,6 @@ fn a_node_whose_address_changes_goes_on_where_it_was() {
     if !can_run() {
         return;
     }
-    let digest = undisturbed(2);
     // It dials its neighbour, which has a public address.
     let world = World::new("tcp", false, &[None, Some(PortRestricted)]);
     let nodes = world.start_nodes();
@@ -474,14 +497,8 @@ fn a_node_whose_address_changes_goes_on_where_it_was() {
     run(&["ip", "-n", &node, "route", "add", "default", "via", "10.0.1.1"]);
     // The dead connection is noticed after three heartbeats.
     let summary = world.path().join("runs/n1/summary.json");
-    for _ in 0..60 {
-        if summary.exists() {
-            break;
-        }
-        thread::sleep(Duration::from_secs(1));
-    }
-    for (code, log, found) in world.end(nodes) {
-        assert_eq!((code, found.as_ref()), (Some(0), Some(&digest)), "{log}");
+    until("the summary of n1", || summary.exists());
+    for log in succeed(world.end(nodes)) {
         assert!(log.contains("has returned after"), "the link was not lost: {log}");
     }
 }
@@ -492,7 +509,6 @@ fn a_node_that_goes_back_to_a_checkpoint_still_listens_on_all_its_addresses() {
     if !can_run() {
         return;
     }
-    let digest = undisturbed(2);
     let world = World::new("tcp", false, &[None, None]);
     let mut nodes = world.start_nodes();
     until_running(&world.path().join("runs/n0"));
@@ -500,9 +516,7 @@ fn a_node_that_goes_back_to_a_checkpoint_still_listens_on_all_its_addresses() {
     nodes[0].signal("KILL");
     nodes[0].end();
     nodes[0] = world.start("n0", &["node", "n0.toml"]);
-    for (code, log, found) in world.end(nodes) {
-        assert_eq!((code, found.as_ref()), (Some(0), Some(&digest)), "{log}");
-    }
+    succeed(world.end(nodes));
 }
 
 /// Whether there is a server of UPnP for a router.
@@ -520,16 +534,13 @@ fn a_router_that_is_asked_by_upnp_lets_a_neighbour_in_and_closes_again() {
     if !(can_run() && has_upnp()) {
         return;
     }
-    let digest = undisturbed(2);
     for transport in ["tcp", "quic"] {
         let world = World::asking(transport, 0);
         let _server = world.serve_upnp(1);
         let nodes = world.start_nodes();
         until_running(&world.path().join("runs/n1"));
         assert!(world.forwards(1).contains("4001"), "{}", world.forwards(1));
-        for (code, log, found) in world.end(nodes) {
-            assert_eq!((code, found.as_ref()), (Some(0), Some(&digest)), "{transport}: {log}");
-        }
+        succeed(world.end(nodes));
         assert_eq!(world.forwards(1), "", "the port is given back");
     }
 }
@@ -540,13 +551,10 @@ fn neighbours_that_are_connected_through_a_relay_hear_of_a_forwarded_port() {
     if !(can_run() && has_upnp()) {
         return;
     }
-    let digest = undisturbed(2);
     let world = World::asking("tcp", 1);
     let _server = world.serve_upnp(1);
     // Symmetric NATs at both ends, and no leave to send frames through the relay.
-    for (code, log, found) in world.run() {
-        assert_eq!((code, found.as_ref()), (Some(0), Some(&digest)), "{log}");
-    }
+    succeed(world.run());
 }
 
 #[test]
@@ -557,12 +565,7 @@ fn the_doctor_tells_what_the_router_forwards() {
     }
     let world = World::asking("tcp", 0);
     let examine = || {
-        let gradvine = program().get_program().to_owned();
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &world.name("n1")]).arg(gradvine);
-        command.args(["doctor", "n1.toml", "--json", "--send", "1", "--wait", "1"]);
-        let output = command.current_dir(world.path()).output().unwrap();
-        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let (_, report) = world.doctor(1, &["--wait", "1"]);
         let findings = report["findings"].as_array().unwrap().clone();
         findings.into_iter().find(|finding| finding["about"] == "UPnP").unwrap()
     };
@@ -590,19 +593,14 @@ fn the_doctor_tells_of_nats_and_relays() {
         // Two relays tell the kind of the NAT.
         let world = World::with("tcp", true, &[Some(nat), Some(nat)], false, 2);
         let _relays = world.start_relays();
-        let examine = |i: usize| {
-            let mut command = Command::new("ip");
-            let gradvine = program().get_program().to_owned();
-            command.args(["netns", "exec", &world.name(&format!("n{i}"))]).arg(gradvine);
-            command.args(["doctor", &format!("n{i}.toml"), "--json", "--send", "1"]);
-            let output = command.current_dir(world.path()).output().unwrap();
-            let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-            assert_eq!(output.status.code(), Some(0), "{nat:?}: {report:#}");
+        let examine = |node| {
+            let (code, report) = world.doctor(node, &[]);
+            assert_eq!(code, Some(0), "{nat:?}: {report:#}");
             report
         };
         let examine_both = || {
             thread::scope(|scope| {
-                let both = [0, 1].map(|i| scope.spawn(move || examine(i)));
+                let both = [0, 1].map(|node| scope.spawn(move || examine(node)));
                 both.map(|one| one.join().unwrap())
             })
         };
@@ -636,7 +634,6 @@ fn soak_which_pairs_connect() {
     if !can_run() {
         return;
     }
-    let digest = undisturbed(2);
     println!("| NAT | NAT | TCP | QUIC |\n|---|---|---|---|");
     for (one, other, direct) in [
         (FullCone, FullCone, true),
@@ -648,7 +645,7 @@ fn soak_which_pairs_connect() {
         (Symmetric, PortRestricted, false),
         (Symmetric, Symmetric, false),
     ] {
-        let cell = |transport| match pair(transport, [one, other], &digest) {
+        let cell = |transport| match pair(transport, [one, other]) {
             Some(ms) => format!("directly, {ms:.0} ms after the relay"),
             None => "through the relay".into(),
         };

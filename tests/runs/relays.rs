@@ -160,7 +160,7 @@ fn relayed_links_must_be_allowed() {
         until_event(node, "why it does not begin", |event| match event {
             Event::Waiting { text, .. } => text.contains("run.relayed = true"),
             event => {
-                assert!(!matches!(event, Event::Linked { .. } | Event::Begun), "{event:?}");
+                assert!(!matches!(event, Event::Linked { .. } | Event::Started), "{event:?}");
                 false
             }
         });

@@ -282,7 +282,7 @@ fn a_node_without_any_connection_for_a_while_goes_on_where_it_was() {
 fn a_link_that_does_not_come_back_ends_the_run_with_its_reason() {
     let experiment =
         experiment("run.rounds = 100000\nrule.kind = 'd-psgd'\nabsence.deadline_s = 1.5");
-    let begun = Instant::now();
+    let started = Instant::now();
     let ends = run_disturbed(&experiment, MS(5), |proxies, _| {
         proxies.iter().for_each(|proxy| proxy.refuses(true));
         proxies.iter().for_each(Proxy::cut);

@@ -159,10 +159,10 @@ async fn begins(node: &mut Node) {
 async fn ends(does: Does) {
     let three = Three::new(1, "family = \"star\"", "policy = 'wait'");
     let mut node = three.start(0);
-    let (begun, has_begun) = watch::channel(false);
-    [1, 2].iter().for_each(|&member| three.serve(member, 0, does, has_begun.clone()));
+    let (start, has_started) = watch::channel(false);
+    [1, 2].iter().for_each(|&member| three.serve(member, 0, does, has_started.clone()));
     timeout(3 * SOON, begins(&mut node)).await.expect("it begins");
-    begun.send(true).unwrap();
+    start.send(true).unwrap();
     let ended = timeout(3 * SOON, node.join()).await.expect("it ends by its deadlines");
     // The command ends with exit code 4.
     let Err(EndError::Failed(ending)) = ended else { panic!("{does:?}: {:?}", ended.map(|_| ())) };
@@ -185,12 +185,12 @@ fn members_that_send_no_frames_have_a_deadline() {
 async fn goes_on(does: Does) {
     let three = Three::new(2, "family = \"complete\"", "policy = 'continue', wait_s = 60.0");
     let mut nodes = [three.start(0), three.start(1)];
-    let (begun, has_begun) = watch::channel(false);
-    [0, 1].iter().for_each(|&node| three.serve(2, node, does, has_begun.clone()));
+    let (start, has_started) = watch::channel(false);
+    [0, 1].iter().for_each(|&node| three.serve(2, node, does, has_started.clone()));
     for node in &mut nodes {
         timeout(3 * SOON, begins(node)).await.expect("it begins");
     }
-    begun.send(true).unwrap();
+    start.send(true).unwrap();
     for node in nodes {
         let ended = timeout(6 * SOON, node.join()).await.expect("it continues");
         let Ok(result) = ended else { panic!("{does:?}: {:?}", ended.map(|_| ())) };
