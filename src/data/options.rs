@@ -47,9 +47,10 @@ pub struct Options {
     pub classes: Option<usize>,
     /// The required number of features per row.
     pub inputs: Option<usize>,
-    /// For prediction: the targets of a table are not read, and a file of `inputs` columns without
-    /// a named target, or an array of features without one of labels, holds only features. All
-    /// targets are then 0.
+    /// For prediction: the targets of a table are not read if `target` or `columns` names them. The
+    /// last column of another table is checked: it has targets, or cells that have none. A file of
+    /// `inputs` columns without a named target, or an array of features without one of labels,
+    /// holds only features. All targets are then 0.
     pub bare: bool,
     /// NPY and IDX: the file of labels. Default: `images-idx3-ubyte` becomes `labels-idx1-ubyte`;
     /// `NAME.npy` has `NAME-labels.npy` beside it, or its labels in the target column; `NAME.idx`

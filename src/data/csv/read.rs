@@ -487,6 +487,22 @@ mod tests {
         assert_eq!((labelled.inputs(), labelled.labels()), (2, Some(&[0, 0, 0][..])));
         let regression = Options { task: Task::Regression, ..options.clone() };
         assert_eq!(read("t", b"1,2\n", &regression).unwrap().inputs(), 2);
+        assert_eq!(read("t", b"1,2,0.5\n3,4,\n", &regression).unwrap().inputs(), 2);
+        // The last column is only taken for the target: a number that is no label shows that the
+        // columns are others.
+        let names = Some(["a", "b", "c"].map(String::from).to_vec());
+        let named = Options { class_names: names, ..options.clone() };
+        let problem =
+            |text: &[u8], options: &Options| read("t", text, options).unwrap_err().to_string();
+        for options in [&options, &named] {
+            let error = problem(b"1,2,0\n1,2,1.5\n", options);
+            assert!(error.starts_with("line 2, column 2 = "), "{error}");
+        }
+        assert_eq!(read("t", b"1,2,a\n3,4,d\n5,6,NA\n", &named).unwrap().inputs(), 2);
+        assert!(problem(b"1,2,d\n", &options).contains("text, but a label is needed"));
+        // A target that is named is not read.
+        let chosen = Options { target: Some("-1".into()), ..options.clone() };
+        assert_eq!(read("t", b"1,2,1.5\n", &chosen).unwrap().inputs(), 2);
         assert!(
             read("t", b"1,2,3,4\n", &options).unwrap_err().to_string().contains("2 are expected")
         );

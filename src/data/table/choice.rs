@@ -58,11 +58,12 @@ pub(crate) fn wanted(options: &Options) -> Option<Vec<String>> {
     }
 }
 
-/// Chooses the columns by name or by position. Rows for prediction have no targets: cells of their
-/// target may be empty.
+/// Chooses the columns by name or by position. Rows for prediction have no targets, unless the last
+/// column is only taken for the target: its cells then show whether the columns are others.
 pub(crate) fn choose(heading: &Heading, options: &Options) -> Result<Chosen, ConfigError> {
     let mut chosen = choose_with_targets(heading, options)?;
-    if options.bare {
+    let by_name = heading.names.is_some() && wanted(options).is_some();
+    if options.bare && (options.target.is_some() || by_name) {
         chosen.targets.clear();
     }
     Ok(chosen)

@@ -267,6 +267,12 @@ impl<'a> Encoder<'a> {
         Err(self.refuse(number, column, cell, problem))
     }
 
+    /// Whether rows to predict may have this cell in place of a target: one without a value, or a
+    /// word that is the name of no class.
+    fn may_stand_for_target(&self, cell: Cell<'_>) -> bool {
+        is_missing(cell) || matches!(self.labels, Labels::Named(_)) && cell.number().is_none()
+    }
+
     fn target(&mut self, number: u64, column: usize, cell: Cell<'_>) -> Result<f64, DataError> {
         if self.options.task == Task::Regression {
             return self.feature(number, column, cell).map(f64::from);
@@ -435,8 +441,10 @@ impl TextRows for Encoder<'_> {
         }
         for index in 0..self.chosen.targets.len() {
             let column = self.chosen.targets[index];
-            let target = self.target(number, column, cell(column))?;
-            self.targets.push(target);
+            let cell = cell(column);
+            let passes = self.options.bare && self.may_stand_for_target(cell);
+            let target = if passes { 0.0 } else { self.target(number, column, cell)? };
+            self.targets.push(if self.options.bare { 0.0 } else { target });
         }
         if let Some(column) = self.chosen.identifier {
             let text = String::from_utf8(text_of(cell(column)).into_owned())
