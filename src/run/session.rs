@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     drive::{Elapsed, Ended, Lent, Observer, RunError},
-    gossip::{OwnModel, RoundDone},
+    gossip::{OwnModel, RoundDone, Traffic},
     units::{NodeId, Round},
 };
 
@@ -165,7 +165,8 @@ impl Session {
                 check(directory.borrow_mut().rewind(rounds));
                 (*show.borrow_mut())(SessionEvent::Resumed { rounds });
             };
-            drive(&whole, &mut Recording { watch, recorder: &recorder, resumed }, &path)
+            let mut recording = Recording { watch, recorder: &recorder, resumed };
+            drive(&whole, &mut recording, &path).map(|driven| (driven, recording.watch.sent()))
         };
         let mut directory = directory.into_inner();
         let end = match driven {
@@ -183,7 +184,7 @@ fn conclude(
     whole: &Whole,
     directory: &RunDirectory,
     recorder: &Recorder,
-    driven: Driven,
+    (driven, sent): (Driven, Vec<Traffic>),
     interrupted: bool,
     baseline: bool,
     warn: &Warn,
@@ -194,6 +195,7 @@ fn conclude(
         Ok(summary) => summary,
         Err(why) => return Err(recorder.unusable(directory, why.to_string(), kept)),
     };
+    summary.add_sent_before(&whole.design.topology, &sent);
     recorder.add_warnings(&mut summary);
     summary.record_warnings().for_each(|line| warn(&format!("warning: {line}")));
     summary.trace = trace;

@@ -46,7 +46,7 @@ pub struct Snapshot {
     pub accuracies: Vec<f64>,
     /// (1/n) sum |x_i - mean|^2.
     pub consensus: f64,
-    /// The bytes that all nodes have sent.
+    /// The bytes that all nodes have sent, also those that do not take part now.
     pub traffic: Traffic,
 }
 
@@ -124,6 +124,11 @@ impl<'a> Watch<'a> {
         first
     }
 
+    /// The bytes that each node has sent, as far as it has reported them.
+    pub fn sent(&self) -> Vec<Traffic> {
+        self.latest.iter().map(|(_, traffic)| *traffic).collect()
+    }
+
     fn evaluate(&mut self, round: Round, now: Time, all: &BTreeMap<NodeId, (Elapsed, RoundDone)>) {
         let models: Vec<&[f32]> =
             all.values().filter_map(|(_, done)| done.model.as_deref()).collect();
@@ -144,6 +149,13 @@ impl<'a> Watch<'a> {
             consensus,
             traffic: Traffic::default(),
         };
+        let away = |(node, _): &(usize, _)| !all.contains_key(&NodeId::from(*node));
+        let away = self.latest.iter().enumerate().filter(away).map(|(_, (_, traffic))| traffic);
+        for traffic in away.chain(all.values().map(|(_, done)| &done.traffic)) {
+            snapshot.traffic.payload += traffic.payload;
+            snapshot.traffic.wire += traffic.wire;
+            snapshot.traffic.dense += traffic.dense;
+        }
         for (&node, (elapsed, done)) in all {
             let score = done.model.as_ref().and_then(|model| self.whole.score_at(node, model));
             (self.on_metric)(&Metric {
@@ -162,9 +174,6 @@ impl<'a> Watch<'a> {
             });
             snapshot.accuracies.extend(score.and_then(|score| score.accuracy()));
             snapshot.computing_s += elapsed.computing.seconds() / all.len() as f64;
-            snapshot.traffic.payload += done.traffic.payload;
-            snapshot.traffic.wire += done.traffic.wire;
-            snapshot.traffic.dense += done.traffic.dense;
         }
         (self.on_snapshot)(&snapshot);
     }

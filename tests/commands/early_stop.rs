@@ -150,7 +150,21 @@ fn simulated_absences_do_not_hinder_an_early_end() {
         let last = summary["history"].as_array().unwrap().last().unwrap();
         assert_eq!(last["members"].as_array().unwrap().len(), members, "{summary}");
         assert_eq!(summary["participation"]["1"]["rounds"], summary["rounds"]);
+        assert_eq!(summary["nodes"], 5, "{summary}");
+        let out = folder.path().join(name);
+        let said = gradvine().arg("members").arg(&out).assert().success().get_output().clone();
+        let said = String::from_utf8(said.stdout).unwrap();
+        assert!(said.starts_with(&format!("members  {members} of 5: ")), "{said}");
+        let mut report = gradvine();
+        report.arg("report").arg(&out).arg("--out").arg(out.join("page.html"));
+        report.assert().success();
     }
+    // What the absent node sent before is in the sum.
+    let away = read(&folder.path().join("away/summary.json"));
+    let sent = |part: &Value| part["bytes_payload"].as_u64().unwrap();
+    let before = 12 * sent(&whole["participation"]["0"]) / rounds;
+    let rest = away["participation"].as_object().unwrap().values().map(sent).sum::<u64>();
+    assert_eq!(away["bytes"]["payload"].as_u64().unwrap(), rest + before, "{away}");
 }
 
 #[test]

@@ -59,6 +59,7 @@ fn the_page_says_who_was_away() {
     ] {
         assert!(html.contains(line), "{line}");
     }
+    assert!(!html.contains("left out, because"), "the evaluations of the members are complete");
 }
 
 #[test]

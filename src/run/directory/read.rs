@@ -10,10 +10,12 @@ use std::{
 use super::metrics::Metric;
 use crate::{
     config::{ConfigError, Fault},
+    drive::Change,
     experiment::Experiment,
     inputs,
     mixing::Topology,
     run::Summary,
+    units::NodeId,
 };
 
 /// A run, read from its directory.
@@ -117,11 +119,12 @@ impl Run {
         let experiment = Experiment::load(&file("experiment.toml"), &[])?;
         let topology = Topology::load(&file("topology.toml"))?;
         let summary = summary(&file("summary.json"), &topology)?;
-        let Lines { rounds, last } =
-            lines(&file("metrics.jsonl"), topology.nodes(), summary.is_none())?;
-        let reporters = last.len() as u64;
+        let members = Memberships::of(summary.as_ref(), &topology, &file("summary.json"))?;
+        let Lines { rounds, last } = lines(&file("metrics.jsonl"), &members, summary.is_none())?;
         let evaluations = rounds.len();
-        let whole = rounds.into_iter().filter(|(_, sums)| sums.count == reporters);
+        let expected = |round| last.keys().filter(|node| members.has(**node, round)).count();
+        let whole =
+            rounds.into_iter().filter(|(round, sums)| sums.count == expected(*round) as u64);
         let points: Vec<Point> = whole.map(|(round, sums)| sums.point(round)).collect();
         Ok(Run {
             name: called(path),
@@ -223,6 +226,32 @@ fn summary(path: &Path, topology: &Topology) -> Result<Option<Summary>, ConfigEr
     Ok(Some(summary))
 }
 
+/// Which nodes were members in which rounds.
+struct Memberships {
+    nodes: usize,
+    history: Vec<Change>,
+}
+
+impl Memberships {
+    fn of(
+        summary: Option<&Summary>,
+        topology: &Topology,
+        path: &Path,
+    ) -> Result<Memberships, ConfigError> {
+        let changes = summary.iter().flat_map(|summary| &summary.history);
+        let history = changes.map(|change| change.numbered(topology)).collect::<Result<_, _>>();
+        let history = history.map_err(|error: ConfigError| error.within(path.display()))?;
+        Ok(Memberships { nodes: topology.nodes(), history })
+    }
+
+    /// Whether a node was a member when so many rounds were done.
+    fn has(&self, node: u32, rounds: u64) -> bool {
+        let changes = self.history.partition_point(|change| change.round.0 < rounds);
+        let change = self.history[..changes].last();
+        change.is_none_or(|change| change.members.binary_search(&NodeId(node)).is_ok())
+    }
+}
+
 struct Lines {
     rounds: BTreeMap<u64, Sums>,
     last: BTreeMap<u32, Metric>,
@@ -230,7 +259,8 @@ struct Lines {
 
 /// Reads one line at a time: a long run's file is larger than the data kept from it. `open` says
 /// that the run may be writing the last line just now.
-fn lines(path: &Path, nodes: usize, open: bool) -> Result<Lines, ConfigError> {
+fn lines(path: &Path, members: &Memberships, open: bool) -> Result<Lines, ConfigError> {
+    let nodes = members.nodes;
     let cannot = |error: std::io::Error| {
         ConfigError::at("metrics", format!("cannot be read: {error}"))
             .with_fault(Fault::Unreadable)
@@ -269,7 +299,10 @@ fn lines(path: &Path, nodes: usize, open: bool) -> Result<Lines, ConfigError> {
             return Err(ConfigError::new(format!("{place}: round"), metric.round, problem)
                 .within(path.display()));
         }
-        rounds.entry(metric.round).or_default().add(&metric);
+        // A node that left may have done rounds that the others repeated without it.
+        if members.has(metric.node, metric.round) {
+            rounds.entry(metric.round).or_default().add(&metric);
+        }
         last.insert(metric.node, metric);
     }
     Ok(Lines { rounds, last })

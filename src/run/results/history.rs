@@ -62,16 +62,19 @@ impl Members {
             }
         }
         let path = run.join("summary.json");
+        let wrong = |problem: String| ConfigError::at("summary", problem).within(path.display());
         let history = match fs::read(&path) {
             Ok(bytes) => {
-                let wrong = |error: serde_json::Error| {
-                    ConfigError::at("summary", error.to_string()).within(path.display())
-                };
-                Summary::from_json(&bytes).map_err(wrong)?.history
+                Summary::from_json(&bytes).map_err(|error| wrong(error.to_string()))?.history
             }
             // The run is not over.
             Err(_) => Vec::new(),
         };
+        // A simulation and the parent of processes write no membership.
+        if let Some(last) = history.last().filter(|_| membership.id == 0) {
+            let last = last.numbered(&topology).map_err(|error| wrong(error.to_string()))?;
+            (membership.members, membership.cut) = (last.members, last.cut);
+        }
         // It informs people only: without it no reason is shown.
         let reasons = fs::read(run.join(AWAY)).unwrap_or_default();
         let reasons = serde_json::from_slice(&reasons).unwrap_or_default();

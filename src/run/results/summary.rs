@@ -14,6 +14,7 @@ use crate::{
     config::{ConfigError, Fault},
     drive,
     experiment::{Keep, Weighting},
+    gossip::Traffic,
     mixing::Topology,
     run::{Design, Figures, Pooled},
     units::{NodeId, Round},
@@ -58,7 +59,7 @@ pub struct Summary {
     /// The links of each round, unless every link is used in every round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
-    /// The number n of nodes.
+    /// The number n of nodes, with those that are not members at the end.
     pub nodes: usize,
     /// The dimension d of the model.
     pub parameters: usize,
@@ -82,7 +83,8 @@ pub struct Summary {
     /// times as large.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pooled: Option<PooledOutcome>,
-    /// Sent by all nodes together.
+    /// Sent by all nodes together. What a node sent that is not a member at the end is known to
+    /// a simulation only.
     pub bytes: TotalBytes,
     /// Seconds from the first round to the last record, of the slowest node.
     pub time_s: f64,
@@ -493,6 +495,7 @@ impl Summary {
     /// Adds the history of the members: rounds in which a node was not a member do not count as its
     /// own, and nodes that are not members at the end are listed.
     fn add_history(&mut self, topology: &Topology, history: &[drive::Change]) {
+        self.nodes = topology.nodes();
         self.history = Change::all(topology, history);
         if !history.is_empty() {
             self.participation.values_mut().for_each(|part| part.links.clear());
@@ -518,14 +521,24 @@ impl Summary {
         }
     }
 
-    /// Adds what a node has done and sent.
-    pub fn add(&mut self, name: &str, part: Participation, time_s: f64) {
+    /// Adds what the nodes sent that are not members at the end. `sent` has the bytes of all nodes.
+    pub fn add_sent_before(&mut self, topology: &Topology, sent: &[Traffic]) {
+        let away = self.away.keys().filter_map(|name| topology.find(name)).collect::<Vec<_>>();
+        for traffic in away.into_iter().filter_map(|node| sent.get(node.index())) {
+            self.add_bytes([traffic.payload, traffic.wire, traffic.dense]);
+        }
+    }
+
+    fn add_bytes(&mut self, more: [u64; 3]) {
         let sums = [&mut self.bytes.payload, &mut self.bytes.wire, &mut self.bytes.dense];
-        for (sum, more) in
-            sums.into_iter().zip([part.bytes_payload, part.bytes_wire, part.bytes_dense])
-        {
+        for (sum, more) in sums.into_iter().zip(more) {
             *sum = sum.saturating_add(more);
         }
+    }
+
+    /// Adds what a node has done and sent.
+    pub fn add(&mut self, name: &str, part: Participation, time_s: f64) {
+        self.add_bytes([part.bytes_payload, part.bytes_wire, part.bytes_dense]);
         self.time_s = self.time_s.max(time_s);
         self.participation.insert(name.to_string(), part);
     }

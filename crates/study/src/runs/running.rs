@@ -68,11 +68,11 @@ impl Trace {
             late.set(late.get() || (!there.get() && point.time_s > until.seconds));
             points.borrow_mut().push(point);
         };
-        let result = {
+        let (result, sent) = {
             let mut watch = Watch::new(Arc::clone(&whole), |_| (), |_| ())
                 .seeing(see)
                 .stopping(|| there.get() || late.get() || stop());
-            simulate(&whole, &mut watch)
+            (simulate(&whole, &mut watch), watch.sent())
         };
         trace.points.extend(start(&whole));
         trace.points.extend(points.into_inner());
@@ -85,7 +85,10 @@ impl Trace {
                 &simulated.ended[0].records,
                 &simulated.ended[0].history,
             ) {
-                Ok(summary) => trace.close(&summary, nodes),
+                Ok(mut summary) => {
+                    summary.add_sent_before(&whole.design.topology, &sent);
+                    trace.close(&summary, nodes);
+                }
                 Err(error) => trace.status = Status::Failed(error.to_string()),
             },
             Err(RunError::Setup(error)) => trace.status = Status::Refused(error.to_string()),
@@ -195,4 +198,36 @@ fn start(whole: &Whole) -> Option<Point> {
         payload: 0.0,
         wire: 0.0,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_absent_nodes_are_counted() {
+        let sets = [
+            "topology.file=ring:4",
+            "rule.kind=d-psgd",
+            "compressor.kind=identity",
+            "data.source=synthetic",
+            "data.split=iid",
+            "model.kind=least-squares",
+            "run.rounds=40",
+            "run.evaluate_every=5",
+            "absence.policy=continue",
+            "network.absent=[{nodes=[\"2\"],from=13,until=25}]",
+        ];
+        let experiment = Experiment::default_with(&sets.map(String::from));
+        let trace = Trace::of(experiment, None, Until::LAST_ROUND, &|| false);
+        assert_eq!(trace.status, Status::Ok);
+        let frame = 4.0 * trace.parameters as f64;
+        // The frames of nodes 0, 1 and 3, and 2: without node 2 its neighbours send one a round.
+        for (rounds, frames) in [(10, [20, 20, 20, 20]), (25, [50, 38, 38, 26])] {
+            let point = trace.points.iter().find(|point| point.rounds == rounds).unwrap();
+            let sent = frames.iter().sum::<u64>() as f64;
+            assert_eq!(point.payload, sent * frame / 4.0, "round {rounds}");
+        }
+        assert_eq!(trace.points.last().unwrap().payload, (80 + 68 + 68 + 56) as f64 * frame / 4.0);
+    }
 }
