@@ -306,7 +306,8 @@ impl NodeBuilder {
         let mut checkpoints = checkpoints.transpose()?;
         if let Some(directory) = &directory {
             // Not before the files of another run are recognised.
-            read.check_same(directory.path()).map_err(|error| error.with_place("node.data"))?;
+            let read = read.resumed(directory.path());
+            let read = read.map_err(|error| error.with_place("node.data"))?;
             write_design(&design, &read, directory).map_err(&blame)?;
         }
         let restored = directory.as_ref().filter(|_| restores);
@@ -394,7 +395,7 @@ fn blame_file(origin: Option<PathBuf>) -> impl Fn(ConfigError) -> ConfigError {
 }
 
 fn single_parts(mut single: Single, warn: &Warn) -> Parts {
-    if let Some(warning) = &single.warning {
+    for warning in single.warning.iter().cloned().chain(single.nothing_tested()) {
         warn(&format!("warning: {warning}"));
     }
     let spec = single.spec.take().expect("a node has its learner before it runs");

@@ -14,6 +14,7 @@ use super::{
     node_file::NodeFile,
     results::record::Score,
     shards::{
+        division::nothing_tested,
         rows::{options, target_names},
         shard::{ShardLearner, Shared, class_counts, evaluate},
     },
@@ -300,6 +301,12 @@ impl Single {
         })
     }
 
+    /// A remark if this node has too few rows to hold one out for tests, though it should.
+    pub fn nothing_tested(&self) -> Option<String> {
+        let remark = || nothing_tested(&self.design.experiment);
+        self.test.is_none().then(remark)?
+    }
+
     /// Seconds of a round's gradients on this machine: the median of some tries.
     ///
     /// # Errors
@@ -314,5 +321,28 @@ impl Single {
         let test = self.test.as_ref()?.ready()?;
         let targets = self.agreed.get()?.preprocessing.targets.clone();
         Some(evaluate(&self.model.clone().with_targets(targets), x, &test).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_with_too_few_rows_says_that_it_tests_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows.csv");
+        let rows: String = (0..9).map(|i| format!("{i}.5,{}\n", i % 2)).collect();
+        std::fs::write(&path, rows).unwrap();
+        let said = |share: f64| {
+            let share = format!("data.test_share={share}");
+            let sets = ["model.kind=softmax", "model.inputs=1", "model.outputs=2", &share];
+            let experiment = Experiment::default_with(&sets.map(String::from)).unwrap();
+            let file = NodeFile { data: Some(path.display().to_string()), ..NodeFile::default() };
+            let topology = Topology::parse("ring:4", 1).unwrap();
+            Single::new(&file, experiment, topology, NodeId(2)).unwrap().nothing_tested()
+        };
+        let few = "data.test_share = 0.01: less than a row is held out, so nothing is tested";
+        assert_eq!([said(0.0), said(0.01), said(0.5)], [None, Some(few.into()), None]);
     }
 }

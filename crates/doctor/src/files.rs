@@ -94,7 +94,8 @@ fn judge_rows(
                 if let Some(warning) = &single.warning {
                     note(Finding::warning("init", warning, "see data.scale in docs/experiment.md"));
                 }
-                for remark in &single.design.remarks {
+                let remarks = single.design.remarks.iter().cloned().chain(single.nothing_tested());
+                for remark in remarks {
                     note(Finding::warning("data", remark, "see docs/data.md"));
                 }
                 for warning in &single.design.rule.warnings {
@@ -130,8 +131,9 @@ fn judge_folder(
         note(match single {
             Some(single) => match single
                 .read
-                .check_same(&file.out)
-                .and_then(|()| check_checkpoints(&file.out, &single.design, node))
+                .clone()
+                .resumed(&file.out)
+                .and_then(|_| check_checkpoints(&file.out, &single.design, node))
             {
                 Ok(()) => Finding::ok("out", text),
                 Err(error) => Finding::wrong("out", &error),

@@ -141,22 +141,34 @@ impl DataRecord {
         }
     }
 
-    /// Checks that a run which resumes in this folder has the rows that it began with.
+    /// This record, with the earlier sources that the one in this folder has, if a run resumes
+    /// there: the folder of its initial model may be gone.
     ///
     /// # Errors
-    /// The first source that differs.
-    pub fn check_same(&self, folder: &Path) -> Result<(), ConfigError> {
+    /// The first source that differs from those that the run began with.
+    pub fn resumed(self, folder: &Path) -> Result<DataRecord, ConfigError> {
         // The run's own file: it is written again, so it is no input.
         let path = folder.join(FILE);
         let started = DataRecord::parse(&path, fs::read(&path))?;
-        // Behind the run's own sources are those of its initial model, whose folder may be gone.
-        let mut pairs = self.sources.iter().zip(&started.sources);
-        let is_other = |(now, then): &(&SourceRecord, &SourceRecord)| {
-            (&now.digest, now.held_out) != (&then.digest, then.held_out)
+        let at = |at: usize| (self.sources.get(at), started.sources.get(at));
+        let shorter = self.sources.len().min(started.sources.len());
+        let is_other = |pair: &(Option<&SourceRecord>, Option<&SourceRecord>)| match pair {
+            (Some(now), Some(then)) => (&now.digest, now.held_out) != (&then.digest, then.held_out),
+            // An initial model's sources do not begin with rows for tests.
+            (Some(one), None) | (None, Some(one)) => one.held_out == HeldOut::All,
+            (None, None) => false,
         };
-        let Some((now, then)) = pairs.find(is_other) else { return Ok(()) };
-        let say = |one: &SourceRecord| {
-            format!("{} rows with SHA-256 {}", one.rows, one.digest.get(..12).unwrap_or_default())
+        let Some((now, then)) = (0..=shorter).map(at).find(is_other) else {
+            return Ok(if started.sources.len() > shorter { started } else { self });
+        };
+        let is_test = |one: &&SourceRecord| one.held_out == HeldOut::All;
+        let are_tests = now.iter().chain(&then).any(is_test);
+        let say = |one: Option<&SourceRecord>| match one.filter(|one| is_test(one) == are_tests) {
+            Some(one) => {
+                let digest = one.digest.get(..12).unwrap_or_default();
+                format!("{} rows with SHA-256 {digest}", one.rows)
+            }
+            None => "no such rows for tests".into(),
         };
         let problem = format!(
             "the run in {} began with other rows: {}, and now there are {}. A run resumes with \
@@ -166,7 +178,8 @@ impl DataRecord {
             say(then),
             say(now)
         );
-        Err(ConfigError::new("data", format!("\"{}\"", now.source), problem))
+        let source = now.or(then).map_or("", |one| &one.source);
+        Err(ConfigError::new("data", format!("\"{source}\""), problem))
     }
 
     /// What the run has done with these rows, whose features are not scaled.
@@ -393,6 +406,30 @@ mod tests {
         let mut gap = rows(0..101);
         gap.gaps = vec![data::Gaps { feature: 1, rows: (0..101).collect() }];
         assert_eq!(usage(&gap), Usage::NotRead);
+    }
+
+    #[test]
+    fn a_run_that_resumes_keeps_what_its_initial_model_was_trained_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let initial = DataRecord::split(&rows(200..300), 0.0, 1);
+        let mut begun = DataRecord::split(&rows(0..100), 0.0, 0);
+        begun.sources.extend(initial.sources);
+        let text = serde_json::to_string(&begun).unwrap();
+        fs::write(folder.path().join(FILE), text).unwrap();
+        // The folder of the initial model is gone, or is still there.
+        let resumed = DataRecord::split(&rows(0..100), 0.0, 0).resumed(folder.path()).unwrap();
+        assert_eq!(resumed, begun);
+        assert_eq!(resumed.usage(&rows(200..300)).unwrap(), Usage::Trained);
+        assert_eq!(begun.clone().resumed(folder.path()).unwrap(), begun);
+        // Rows for tests that the run did not begin with.
+        let other = DataRecord::apart(&rows(0..100), &rows(100..110)).resumed(folder.path());
+        let error = other.unwrap_err().to_string();
+        assert!(error.contains("began with other rows: no such rows for tests"), "{error}");
+        let other = DataRecord::split(&rows(1..101), 0.0, 0).resumed(folder.path());
+        assert!(other.unwrap_err().to_string().contains("100 rows with SHA-256"));
+        // The folder of a new run.
+        let empty = tempfile::tempdir().unwrap();
+        assert_eq!(begun.clone().resumed(empty.path()).unwrap(), begun);
     }
 
     #[test]

@@ -86,6 +86,14 @@ impl TestRows {
     }
 }
 
+/// A remark on rows of which none is held out, if some should be.
+pub(crate) fn nothing_tested(experiment: &Experiment) -> Option<String> {
+    let share = experiment.data.test_share;
+    (share > 0.0).then(|| {
+        format!("data.test_share = {share}: less than a row is held out, so nothing is tested")
+    })
+}
+
 impl Division {
     /// Reads the rows of an experiment and divides them. What the data decides is written into the
     /// experiment: constants of synthetic rows, the names of classes.
@@ -106,11 +114,8 @@ impl Division {
             experiment.data.classes = Some(division.classes.clone());
         }
         division.remarks.extend(data::similar_classes(&division.classes));
-        if experiment.data.test_share > 0.0 && matches!(division.tests, TestRows::None) {
-            division.remarks.push(format!(
-                "data.test_share = {}: less than a row is held out, so nothing is tested",
-                experiment.data.test_share
-            ));
+        if matches!(division.tests, TestRows::None) {
+            division.remarks.extend(nothing_tested(experiment));
         }
         if experiment.model.outputs.is_none() {
             division.remarks.extend(division.without_class_0());

@@ -124,7 +124,7 @@ impl RunArgs {
         let path = RunDirectory::place(design, self.out.as_deref())?;
         if self.resumes {
             let directory = RunDirectory::go_on(&path)?;
-            DataRecord::from(whole).check_same(&path)?;
+            DataRecord::from(whole).resumed(&path)?;
             return Ok(directory);
         }
         RunDirectory::begin(whole, &path, &warnings()).map_err(|error| match error {
