@@ -574,3 +574,41 @@ fn a_rule_that_needs_the_absent_node_ends_and_goes_on_when_it_is_back() {
     let summary = ring.end(&mut nodes, 0, ROUNDS);
     assert_eq!(summary["history"], Value::Null);
 }
+
+#[test]
+#[ignore = "slow"]
+fn a_run_of_processes_tells_who_has_left() {
+    // A hundred times as many rounds as pass until the node has left.
+    let sets = [
+        "rule.kind=d-psgd",
+        "compressor.kind=identity",
+        "absence.policy=continue",
+        "run.evaluate_every=20",
+    ];
+    for (require, code) in [("{nodes=3,share=1.0}", 3), ("{nodes=2,share=0.001}", 0)] {
+        let folder = folder();
+        let out = folder.path().join("run");
+        let mut train = program();
+        train.args(["train", "--processes", "--quiet", "--no-baseline", "--rounds", "10000"]);
+        train.args(command::SMALL).arg("--out").arg(&out);
+        train.args(sets.iter().flat_map(|set| ["--set", set]));
+        train.arg("--set").arg(format!("run.require={require}"));
+        let mut running = Running::start(&mut train, folder.path(), "train");
+        let nodes = out.join("nodes");
+        until_running(&nodes.join("2/run"));
+        gradvine().arg("leave").arg(nodes.join("2/node.toml")).assert().success();
+        let ended = running.end_within(Duration::from_secs(180)).0;
+        assert_eq!(ended, Some(code), "{}", running.errors());
+        let summary = json(&out.join("summary.json"));
+        let own = json(&nodes.join("0/run/summary.json"));
+        for key in ["nodes", "rounds", "bytes", "history", "away", "mean_digest"] {
+            assert!(!own[key].is_null(), "{own}");
+            assert_eq!(summary[key], own[key], "{summary}");
+        }
+        let said = gradvine().arg("members").arg(&out).assert().success().get_output().clone();
+        let said = String::from_utf8(said.stdout).unwrap();
+        assert!(said.starts_with("members  2 of 3: 0, 1\naway     2\n"), "{said}");
+        let page = folder.path().join("page.html");
+        gradvine().arg("report").arg(&out).arg("--out").arg(page).assert().success();
+    }
+}

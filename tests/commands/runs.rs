@@ -177,6 +177,11 @@ fn a_run_goes_on_from_the_model_of_another() {
     let after = summary(&["train", "--processes"], &more.concat(), &second);
     assert!(before > 0.85, "{before}");
     assert!((accuracy(&after) - before).abs() < 0.01, "{before} and then {}", accuracy(&after));
+    // The path of the model may be relative to the experiment.
+    let relative = ["--rounds", "1", "--set", "model.init=model-mean.safetensors"];
+    let mut train = gradvine();
+    train.arg("train").arg(first.join("experiment.toml")).args(["--processes", "-q"]);
+    train.args(relative).arg("--out").arg(folder.path().join("third")).assert().success();
     // The features are scaled as for that model.
     let experiment = fs::read_to_string(second.join("experiment.toml")).unwrap();
     assert!(experiment.contains("[data.scale]"), "{experiment}");

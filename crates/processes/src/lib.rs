@@ -267,7 +267,7 @@ pub fn write_files(
     let topology = (*design.topology).clone().with_nodes(infos)?;
     directory.write("topology.toml", &topology.to_toml())?;
     // The nodes' files are plain CSV with the targets last, whatever the experiment reads.
-    let mut experiment: Experiment = design.experiment.clone();
+    let mut experiment: Experiment = design.experiment.moved();
     let rows = whole.shards[0].raw();
     let targets = match &rows.target {
         Target::Classes { .. } => 1,
@@ -284,7 +284,7 @@ pub fn write_files(
     (experiment.data.sources, experiment.data.sizes) = (None, None);
     // Otherwise nodes without test rows would take some from their own rows.
     experiment.data.test_share = 0.0;
-    (experiment.data.source, experiment.run.out) = ("data.csv".into(), None);
+    experiment.data.source = "data.csv".into();
     files::replace(&nodes.join("experiment.toml"), experiment.to_toml().as_bytes())?;
     Ok(())
 }
@@ -315,7 +315,7 @@ pub fn write_node_files(folder: &Path, experiment: &Experiment) -> Result<Vec<Pa
     let files = infos.iter().map(|info| folder.join(&info.name).join("node.toml")).collect();
     let topology = topology.with_nodes(infos)?.to_toml();
     files::replace(&folder.join("topology.toml"), topology.as_bytes())?;
-    files::replace(&folder.join("experiment.toml"), experiment.to_toml().as_bytes())?;
+    files::replace(&folder.join("experiment.toml"), experiment.moved().to_toml().as_bytes())?;
     Ok(files)
 }
 
@@ -516,6 +516,11 @@ pub fn interrupted(
 /// records.
 fn salvage(whole: &Whole, directory: &RunDirectory, processes: &[Process], warn: &Warn) -> Summary {
     let mut all = Summary::blank(&whole.design);
+    // A node that left knows of no later change.
+    let summaries = processes.iter().filter_map(Process::summary);
+    if let Some(longest) = summaries.max_by_key(|own| own.history.len()) {
+        (all.history, all.away) = (longest.history, longest.away);
+    }
     let mut rounds = Vec::new();
     for process in processes {
         let name = format!("model-{}.safetensors", process.name);
@@ -524,7 +529,8 @@ fn salvage(whole: &Whole, directory: &RunDirectory, processes: &[Process], warn:
         {
             warn(&format!("warning: the model of node {}: {error}", process.name));
         }
-        let Some(own) = process.summary() else { continue };
+        let own = process.summary().filter(|_| !all.away.contains_key(&process.name));
+        let Some(own) = own else { continue };
         let Some(part) = own.participation.get(&process.name) else { continue };
         all.add(&process.name, part.clone(), own.time_s);
         rounds.push(part.rounds);
@@ -574,7 +580,7 @@ fn first_failed<'a>(failed: &[&'a Process]) -> Option<&'a Process> {
 }
 
 /// Checks that all nodes have succeeded with the same summary, returns it, and copies their models
-/// into this run.
+/// into this run. A node that left on request has a summary of its own part only.
 pub fn gather(
     whole: &Whole,
     directory: &RunDirectory,
@@ -609,23 +615,28 @@ pub fn gather(
             _ => EndError::Failed(ending),
         });
     }
-    let read = |path: &Path| {
-        fs::read(path).map_err(|error| {
-            EndError::from(
-                ConfigError::at("cannot be read", error.to_string()).within(path.display()),
-            )
-        })
+    let read = |process: &Process| {
+        let path = process.folder.join("run/summary.json");
+        let bytes = fs::read(&path).map_err(|error| {
+            ConfigError::at("cannot be read", error.to_string()).within(path.display())
+        })?;
+        let summary = Summary::from_json(&bytes).map_err(std::io::Error::from)?;
+        Ok::<_, EndError>((bytes, summary))
     };
-    let summary = read(&processes[0].folder.join("run/summary.json"))?;
-    for process in processes {
-        if read(&process.folder.join("run/summary.json"))? != summary {
+    let all = processes.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let Some(first) = (0..all.len()).rev().max_by_key(|&node| all[node].1.history.len()) else {
+        return Err(EndError::failed("the run has no nodes"));
+    };
+    let (bytes, summary) = &all[first];
+    for (process, (own, _)) in processes.iter().zip(&all) {
+        if own != bytes && !summary.away.contains_key(&process.name) {
             return Err(EndError::failed(format!(
                 "node {} wrote another summary than node {}",
-                process.name, processes[0].name
+                process.name, processes[first].name
             )));
         }
         copy_model(whole, process, directory, &format!("model-{}.safetensors", process.name))?;
     }
-    copy_model(whole, &processes[0], directory, "model-mean.safetensors")?;
-    Ok(Summary::from_json(&summary).map_err(std::io::Error::from)?)
+    copy_model(whole, &processes[first], directory, "model-mean.safetensors")?;
+    Ok(summary.clone())
 }
