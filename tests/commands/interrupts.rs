@@ -69,6 +69,26 @@ fn a_simulation_stops() {
     interrupt(&["simulate"], "TERM");
 }
 
+/// As `timeout` does, which signals its child and then its group.
+#[test]
+fn a_signal_that_is_repeated_at_once_ends_nothing() {
+    let folder = folder();
+    let out = folder.path().join("run");
+    let mut simulate = program();
+    simulate
+        .arg("simulate")
+        .args(SMALL)
+        .args(["--rounds", "1000000000", "--quiet", "--out"])
+        .arg(&out);
+    let mut running = Running::start(&mut simulate, folder.path(), "repeated");
+    until_running(&out);
+    (0..3).for_each(|_| running.signal("INT"));
+    let (code, took) = running.end();
+    assert_eq!(code, Some(130), "{}", running.errors());
+    assert!(took < PROMISED, "{took:?}");
+    check(&out);
+}
+
 #[test]
 fn training_in_one_process_stops() {
     interrupt(&["train"], "INT");

@@ -1,15 +1,16 @@
 //! Ctrl-C and SIGTERM ask the run to stop; if it has not after two seconds, the program writes the
-//! results so far and exits.
+//! results so far and exits. A second signal ends it at once, unless it is a repetition of the
+//! first: `timeout`, for one, signals its child and then its group.
 
 use std::{
     io::{self, Read},
     process,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use gradvine::{
@@ -27,10 +28,15 @@ const GRACE: Duration = Duration::from_millis(1700);
 /// The same for a run whose nodes are processes of their own, each with its [`GRACE`].
 const LONG_GRACE: Duration = Duration::from_secs(6);
 
+/// A signal that follows the first one so soon is its repetition.
+const REPETITION: Duration = Duration::from_millis(500);
+
 /// Whether the run is interrupted, and the actions if it does not stop by itself.
 #[derive(Clone, Default)]
 pub struct Interrupt {
     set: Arc<AtomicBool>,
+    /// When it was interrupted first.
+    first: Arc<OnceLock<Instant>>,
     patient: Arc<AtomicBool>,
     rounds: Arc<AtomicU64>,
     write_results: Arc<Mutex<Option<WriteResults>>>,
@@ -137,8 +143,12 @@ impl Interrupt {
     }
 
     fn raised(&self) {
+        let first = *self.first.get_or_init(Instant::now);
         if self.set.swap(true, Ordering::Relaxed) {
-            self.leave();
+            if first.elapsed() > REPETITION {
+                self.leave();
+            }
+            return;
         }
         let this = self.clone();
         let end = move || {
