@@ -68,6 +68,8 @@ pub struct ColumnSurvey {
     /// How often each value occurs, as it is written, but `3.0` as `3`; `None` if there are more
     /// than 4096 different ones.
     pub values: Option<BTreeMap<String, u64>>,
+    /// Whether a number is digits of which the first is a needless 0, as in the codes of places.
+    pub has_codes: bool,
     /// Whether the numbers count the rows, from 0 or 1, as an index that another program wrote.
     pub is_index: bool,
     /// The type of the column, if it is one that is not read: nothing is then known of its cells.
@@ -87,6 +89,7 @@ impl ColumnSurvey {
             whole: true,
             range: None,
             values: Some(BTreeMap::new()),
+            has_codes: false,
             is_index: true,
             unread: None,
         }
@@ -105,6 +108,7 @@ impl ColumnSurvey {
         if let Some(value) = number {
             self.numbers += 1;
             self.whole &= value.fract() == 0.0;
+            self.has_codes |= matches!(cell, Cell::Text(text) if is_code(text));
             let (least, sum, most) = self.range.unwrap_or((value, 0.0, value));
             self.range = Some((least.min(value), sum + value, most.max(value)));
             let from = least.min(value);
@@ -142,6 +146,11 @@ impl ColumnSurvey {
         let (first, lost) = self.first_date?;
         lost.then(|| day_of(first))?
     }
+}
+
+/// Whether text is digits of which the first is a needless 0.
+fn is_code(text: &[u8]) -> bool {
+    text.len() > 1 && text[0] == b'0' && text.iter().all(u8::is_ascii_digit)
 }
 
 /// Counts what is in columns.

@@ -76,7 +76,7 @@ fn guess(column: &ColumnSurvey, rows: u64) -> (ColumnKind, Option<String>) {
             Some("it has no name")
         } else if greatest > f64::from(f32::MAX) {
             Some("a number is beyond f32: a run refuses it")
-        } else if column.values.iter().flat_map(BTreeMap::keys).any(|value| is_code(value)) {
+        } else if column.has_codes {
             Some("numbers that begin with 0: codes? then a category")
         } else if column.whole && different.is_none_or(is_identifier) {
             Some("each row has another whole number: an identifier?")
@@ -98,11 +98,6 @@ fn guess(column: &ColumnSurvey, rows: u64) -> (ColumnKind, Option<String>) {
         );
     }
     guess_text(column, present)
-}
-
-/// Whether text is digits of which the first is a needless 0, as in the codes of places.
-fn is_code(text: &str) -> bool {
-    text.len() > 1 && text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The same of cells of which some are neither numbers nor dates nor booleans.

@@ -177,6 +177,12 @@ mod tests {
             guesses(&described).into_iter().filter_map(|(_, remark)| remark).collect();
         assert!(remarks[0].starts_with("numbers that begin with 0"), "{remarks:?}");
         assert!(remarks[1].starts_with("a number is beyond f32"), "{remarks:?}");
+        // Of more values than are counted.
+        let rows: String = (0..5000).rev().map(|row| format!("{row:05},{}\n", row % 2)).collect();
+        std::fs::write(&path, format!("code,y\n{rows}")).unwrap();
+        let described = describe(path.to_str().unwrap(), &Options::default()).unwrap();
+        let remark = guesses(&described).swap_remove(0).1.unwrap();
+        assert!(remark.starts_with("numbers that begin with 0"), "{remark}");
     }
 
     #[test]
