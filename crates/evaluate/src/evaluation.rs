@@ -8,7 +8,7 @@ use gradvine::{
     learn::{ClassQuality, MAX_CURVES, SavedModel, ValueQuality},
     run::DataRecord,
 };
-use gradvine_report::{aligned, loss, number};
+use gradvine_report::{aligned, loss, number, on_a_line};
 use serde_json::{Value, json};
 
 use super::scoring::{Scored, Scoring, Wanted, model_file};
@@ -215,8 +215,7 @@ impl Evaluation {
                 let (most, share) = quality.baseline();
                 let rows = quality.correct();
                 lines.push(("accuracy", format!("{} ({rows} right)", percent(quality.accuracy()))));
-                let always =
-                    format!("{} (always \"{}\")", percent(share), names[most].escape_debug());
+                let always = format!("{} (always \"{}\")", percent(share), on_a_line(&names[most]));
                 lines.push(("  baseline", always));
                 let of = quality.rows().iter().filter(|rows| **rows > 0).count();
                 let balanced = percent(quality.balanced_accuracy());
@@ -247,6 +246,7 @@ impl Evaluation {
 }
 
 fn warnings_of_classes(quality: &ClassQuality, names: &[String]) -> Vec<String> {
+    let names: Vec<String> = names.iter().map(|name| on_a_line(name)).collect();
     let mut warnings = Vec::new();
     let (most, share) = quality.baseline();
     let present = quality.rows().iter().filter(|rows| **rows > 0).count();
@@ -362,21 +362,21 @@ mod tests {
     fn trivial_predictions_stand_beside_the_figures() {
         let predictions = ndarray::array![[0.75f32, 0.25], [0.5, 0.5], [0.875, 0.125]];
         let quality = ClassQuality::new(predictions.view(), &[0, 1, 0]).unwrap();
-        let names = ["well", "ill"].map(String::from).to_vec();
+        let names = ["it's\nwell", "ill"].map(String::from).to_vec();
         let evaluation = Evaluation::Classes { quality, names };
         let text = evaluation.to_text(&[("rows", "3".into())]);
         for line in [
             "rows               3",
             "accuracy           66.67% (2 right)",
-            "  baseline         66.67% (always \"well\")",
-            "well                 2       0",
-            "ill                  1       0",
+            "  baseline         66.67% (always \"it's\\nwell\")",
+            "it's\\nwell                 2       0",
+            "ill                        1       0",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
         assert_eq!(
             evaluation.warnings()[0],
-            "the model (66.67%) is not better than always predicting \"well\" (66.67%)"
+            "the model (66.67%) is not better than always predicting \"it's\\nwell\" (66.67%)"
         );
         assert_eq!(evaluation.to_json()[0], ("correct", json!(2)));
     }

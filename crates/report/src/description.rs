@@ -6,7 +6,7 @@ use gradvine::data::{ColumnSurvey, Survey};
 use gradvine_tables::{classes, guesses, schema};
 use serde_json::{Value, json};
 
-use super::text::aligned;
+use super::text::{aligned, on_a_line};
 
 /// Classes or categories that a table shows.
 const SHOWN: usize = 4;
@@ -78,7 +78,7 @@ fn values(column: &ColumnSurvey) -> String {
 }
 
 fn brief(text: &str) -> String {
-    let mut shown: String = text.chars().take(20).flat_map(char::escape_debug).collect();
+    let mut shown = on_a_line(&text.chars().take(20).collect::<String>());
     if text.chars().count() > 20 {
         shown += "..";
     }

@@ -10,7 +10,7 @@ use gradvine::{
 
 use super::{
     command_line::path,
-    text::{aligned, loss, number},
+    text::{aligned, loss, number, on_a_line},
 };
 
 /// The table at the end of a run. `tree`: the bytes that formed the mean, or 0.
@@ -128,7 +128,7 @@ fn quality(test: &Figures) -> String {
     let mut text = String::new();
     if let Some(baseline) = &test.baseline {
         text += &format!("\n  baseline       test accuracy {} (", percent(Some(baseline.accuracy)));
-        text += &format!("always \"{}\")", baseline.class.escape_debug());
+        text += &format!("always \"{}\")", on_a_line(&baseline.class));
     }
     let mut parts = Vec::new();
     if let Some(share) = test.balanced_accuracy {
@@ -151,7 +151,7 @@ fn quality(test: &Figures) -> String {
         let class = &test.classes[worst];
         text += &format!(
             "\n  worst class    \"{}\": {} of its {} rows are found",
-            class.class.escape_debug(),
+            on_a_line(&class.class),
             percent(class.recall),
             class.rows
         );

@@ -3,10 +3,8 @@
 /// Writes rows as lines of columns, two spaces apart. The columns at the positions `left` are
 /// aligned to the left, the others to the right. Rows may have fewer cells than the longest one.
 pub fn aligned<Row: AsRef<[String]>>(rows: &[Row], left: &[usize]) -> String {
-    // The name of a class may have a line feed; a row of the table has none.
-    let on_a_line = |cell: &String| cell.replace('\n', "\\n").replace('\t', "\\t");
     let rows: Vec<Vec<String>> =
-        rows.iter().map(|row| row.as_ref().iter().map(on_a_line).collect()).collect();
+        rows.iter().map(|row| row.as_ref().iter().map(|cell| on_a_line(cell)).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
@@ -25,6 +23,11 @@ pub fn aligned<Row: AsRef<[String]>>(rows: &[Row], left: &[usize]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Text without line ends and tabs, which the name of a class may have.
+pub fn on_a_line(text: &str) -> String {
+    text.replace('\n', "\\n").replace('\t', "\\t")
 }
 
 /// At most this many characters; dots replace the rest.
