@@ -1,7 +1,7 @@
 //! A router that forwards ports: how it is found, and what it is asked.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     fmt,
     io::{self, ErrorKind},
     net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket},
@@ -138,8 +138,8 @@ impl Router {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(RouterError::Search)?;
         socket.set_read_timeout(Some(Duration::from_millis(100))).map_err(RouterError::Search)?;
         let (begin, mut sent, mut trouble) = (Instant::now(), 0, RouterError::NoAnswer);
-        // A device answers for each of its parts, and to each search.
-        let mut described = BTreeSet::new();
+        // A device answers for each of its parts: after each search it is asked once.
+        let mut described = BTreeMap::new();
         let mut bytes = [0; 2048];
         while begin.elapsed() < WITHIN && !stop() {
             if begin.elapsed() >= REPEAT * sent {
@@ -156,7 +156,7 @@ impl Router {
             };
             let answer = String::from_utf8_lossy(&bytes[..length]);
             let Some((at, path)) = location(&answer, from.ip()) else { continue };
-            if described.len() == MOST || !described.insert((at, path.clone())) {
+            if !is_due(&mut described, (at, path.clone()), sent) {
                 continue;
             }
             match Router::describe(at, &path) {
@@ -314,6 +314,12 @@ fn search(target: &str) -> String {
     )
 }
 
+/// Whether a device is asked to describe itself after this search, which is then noted.
+fn is_due<Device: Ord>(asked: &mut BTreeMap<Device, u32>, device: Device, search: u32) -> bool {
+    let is_known = asked.contains_key(&device);
+    (is_known || asked.len() < MOST) && asked.insert(device, search) != Some(search)
+}
+
 /// Where a router that has answered a search describes itself; `None` for other devices. It must be
 /// the machine that has answered: another one may not be named by it.
 fn location(answer: &str, from: IpAddr) -> Option<(SocketAddr, String)> {
@@ -426,6 +432,16 @@ mod tests {
         assert_eq!((kind, url.as_str()), (SERVICES[1], "ctl/IPConn"));
         assert_eq!(service(b"<root><serviceType>urn:x</serviceType></root>"), None);
         assert_eq!(service(b"<root><ser"), None);
+    }
+
+    #[test]
+    fn a_device_is_asked_once_after_each_search() {
+        let mut asked = BTreeMap::new();
+        let due = [(1, 1), (1, 1), (2, 1), (1, 2), (1, 2)];
+        let due = due.map(|(device, search)| is_due(&mut asked, device, search));
+        assert_eq!(due, [true, false, true, true, false]);
+        let many = (0..100).filter(|device| is_due(&mut asked, *device, 3)).count();
+        assert_eq!((many, asked.len()), (MOST, MOST));
     }
 
     #[test]
