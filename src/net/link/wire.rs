@@ -2,9 +2,8 @@
 //! bulk stream.
 //!
 //! ```text
-//! control   length u32 | message (bincode, fixed integers)          both ways, at most 1 MiB + 4
-//! KiB each bulk      length u64 | sequence u64 | frame                       one stream a
-//! direction
+//! control   length u32 | message (bincode, fixed integers)   both ways, at most 1 MiB + 4 KiB each
+//! bulk      length u64 | sequence u64 | frame                one stream a direction
 //! ```
 //! On a new connection the first frame continues at the byte that the receiver's hello names.
 //! All numbers are little-endian. A length is compared with its limit before memory is reserved.
