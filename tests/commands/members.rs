@@ -578,7 +578,7 @@ fn a_rule_that_needs_the_absent_node_ends_and_goes_on_when_it_is_back() {
 #[test]
 #[ignore = "slow"]
 fn a_run_of_processes_tells_who_has_left() {
-    // A hundred times as many rounds as pass until the node has left.
+    // Many times as many rounds as pass until the node has left.
     let sets = [
         "rule.kind=d-psgd",
         "compressor.kind=identity",
