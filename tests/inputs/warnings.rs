@@ -10,7 +10,7 @@ const MADE: [(&str, &str, &[&str]); 7] = [
     (
         "run/shards/row_constants.rs",
         "{warning}",
-        &["the values of {} are around {}, at the other nodes around {}", "numbers have 24 binary"],
+        &["the values of {} are around {}, at the other nodes around {}", "features have 24 binary digits"],
     ),
     (
         "net/life/rounds/driver.rs",

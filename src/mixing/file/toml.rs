@@ -75,6 +75,7 @@ struct Document {
     link: Vec<Spanned<LinkTable>>,
 }
 
+/// `[[node]]`: one node.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NodeTable {
