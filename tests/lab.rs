@@ -336,9 +336,10 @@ fn real_nodes_over_slow_links_end_where_the_simulator_does_and_no_sooner() {
 fn a_link_that_is_cut_in_the_rounds_is_resumed_with_the_same_digest() {
     let Some(_shared) = shared() else { return };
     // On a busy machine the rounds begin late.
-    let arguments = [&TWO[..], &["--rounds=500", "--cut=0-1@5s+17s"]].concat();
+    let short = ["--set", "absence.heartbeat_s=1", "--rounds=500", "--cut=0-1@5s+5s"];
+    let arguments = [&TWO[..], &short].concat();
     over_each_transport(&arguments, |_, _, log| {
-        for line in ["WARN the link to 1 is lost: ", "WARN the link to 1 is back after "] {
+        for line in ["WARN the link to 1 is lost: ", "WARN the link to 1 has returned after "] {
             assert!(log.contains(line), "{log}");
         }
     });
@@ -363,7 +364,7 @@ fn soak_a_frame_that_is_cut_for_a_minute_continues() {
         "--set=network.loss=0.05",
     ];
     over_each_transport(&arguments, |_, _, log| {
-        assert!(log.contains("WARN the link to 1 is back after "), "{log}");
+        assert!(log.contains("WARN the link to 1 has returned after "), "{log}");
     });
 }
 

@@ -236,6 +236,11 @@ pub struct AbsenceParams {
     ///
     /// Accepts: 0, or a number from 0.1 to 2592000 (30 days).
     pub deadline_s: f64,
+    /// Seconds between two signs of life on a quiet link. A link without a byte for three of them
+    /// has broken.
+    ///
+    /// Accepts: a number from 0.1 to 600.
+    pub heartbeat_s: f64,
     /// What happens after the deadline: the run ends with exit code 4 (`"wait"`), or the others
     /// continue without the missing nodes (`"continue"`).
     pub policy: Policy,
@@ -289,7 +294,13 @@ impl Default for CheckpointParams {
 
 impl Default for AbsenceParams {
     fn default() -> AbsenceParams {
-        AbsenceParams { deadline_s: 600.0, policy: Policy::Wait, quorum: None, wait_s: 86_400.0 }
+        AbsenceParams {
+            deadline_s: 600.0,
+            heartbeat_s: 5.0,
+            policy: Policy::Wait,
+            quorum: None,
+            wait_s: 86_400.0,
+        }
     }
 }
 

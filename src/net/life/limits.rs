@@ -30,7 +30,11 @@ pub struct Deadlines {
 impl Deadlines {
     /// The time limits of an experiment's links.
     pub(crate) fn of(experiment: &Experiment) -> Deadlines {
-        Deadlines { absence: experiment.absence.deadline(), ..Deadlines::default() }
+        Deadlines {
+            absence: experiment.absence.deadline(),
+            heartbeat: Duration::from_secs_f64(experiment.absence.heartbeat_s),
+            ..Deadlines::default()
+        }
     }
 }
 

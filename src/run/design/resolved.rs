@@ -609,6 +609,11 @@ pub(super) fn check_run(experiment: &Experiment) -> Result<(), ConfigError> {
         let problem = "expected 0 (for ever) or a number of seconds from 0.1 to 2592000 (30 days)";
         return Err(ConfigError::new("absence.deadline_s", absent, problem));
     }
+    let heartbeat = experiment.absence.heartbeat_s;
+    if !(0.1..=600.0).contains(&heartbeat) {
+        let problem = "expected a number of seconds from 0.1 to 600";
+        return Err(ConfigError::new("absence.heartbeat_s", heartbeat, problem));
+    }
     let (every, rounds) = (experiment.checkpoint.every_s, experiment.checkpoint.every_rounds);
     if every != 0.0 && !(0.1..=86_400.0 * 30.0).contains(&every) {
         let problem = "expected 0 (never) or a number of seconds from 0.1 to 2592000 (30 days)";
