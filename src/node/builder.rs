@@ -395,7 +395,7 @@ fn blame_file(origin: Option<PathBuf>) -> impl Fn(ConfigError) -> ConfigError {
 }
 
 fn single_parts(mut single: Single, warn: &Warn) -> Parts {
-    for warning in single.warning.iter().cloned().chain(single.nothing_tested()) {
+    for warning in single.warning.iter().chain(&single.remarks) {
         warn(&format!("warning: {warning}"));
     }
     let spec = single.spec.take().expect("a node has its learner before it runs");

@@ -215,6 +215,9 @@ pub struct Single {
     pub test: Option<Arc<Shared>>,
     /// What the user should know about the node's initial values.
     pub warning: Option<String>,
+    /// What the user should know about the node's rows. It is in no summary, because that is the
+    /// same at all nodes.
+    pub remarks: Vec<String>,
 }
 
 impl Single {
@@ -257,7 +260,6 @@ impl Single {
         warm_start::keep_fills(&mut experiment);
         let (train, test, read) = read_rows(file, data, &experiment)?;
         let classes = train.class_names().to_vec();
-        let warning = scale_warning(&experiment);
         let design = warm_start::check(&experiment, &train)
             .and_then(|()| Design::new(experiment, Arc::new(topology), inputs, outputs));
         let design = design.map_err(|error| match error.key() {
@@ -265,10 +267,12 @@ impl Single {
             _ => error,
         })?;
         let agreed = agreed_columns(&train, design.experiment.data.schema.is_some());
-        let remarks = remarks_of(&design, &train, test.as_ref());
+        let mut remarks = remarks_of(&design, &train, test.as_ref());
+        remarks.extend(test.is_none().then(|| nothing_tested(&design.experiment)).flatten());
+        let warning = scale_warning(&design.experiment);
         let targets = target_names(&train);
         let read = read.with_initial(&design.experiment);
-        let design = Arc::new(Design { agreed, remarks, targets, ..design });
+        let design = Arc::new(Design { agreed, targets, ..design });
         let rows = std::iter::once(&train).chain(&test);
         let model = design.table_model()?;
         Needs::alone(&design, node, rows).check(&design, "this node", "")?;
@@ -298,13 +302,8 @@ impl Single {
             train,
             test,
             warning,
+            remarks,
         })
-    }
-
-    /// A remark if this node has too few rows to hold one out for tests, though it should.
-    pub fn nothing_tested(&self) -> Option<String> {
-        let remark = || nothing_tested(&self.design.experiment);
-        self.test.is_none().then(remark)?
     }
 
     /// Seconds of a round's gradients on this machine: the median of some tries.
@@ -340,9 +339,9 @@ mod tests {
             let experiment = Experiment::default_with(&sets.map(String::from)).unwrap();
             let file = NodeFile { data: Some(path.display().to_string()), ..NodeFile::default() };
             let topology = Topology::parse("ring:4", 1).unwrap();
-            Single::new(&file, experiment, topology, NodeId(2)).unwrap().nothing_tested()
+            Single::new(&file, experiment, topology, NodeId(2)).unwrap().remarks
         };
         let few = "data.test_share = 0.01: less than a row is held out, so nothing is tested";
-        assert_eq!([said(0.0), said(0.01), said(0.5)], [None, Some(few.into()), None]);
+        assert_eq!([said(0.0), said(0.01), said(0.5)], [vec![], vec![few.to_string()], vec![]]);
     }
 }

@@ -269,3 +269,32 @@ fn sites_of_a_rehearsal_share_a_schema() {
         .success()
         .stdout(predicate::str::starts_with("patient,prediction,p(no),p(yes)\noslo-0,"));
 }
+
+/// A node knows of its own rows only; its summary is that of all nodes.
+#[test]
+fn a_remark_on_the_rows_of_one_site_is_in_no_summary_of_a_node() {
+    let folder = folder();
+    let codes = |first: u32| -> String {
+        let row = |i| format!("{},{},{}\n", i % 7, first + i, ["no", "yes"][i as usize % 2]);
+        "a,code,y\n".to_string() + &(0..20).map(row).collect::<String>()
+    };
+    // Above 2^24 not every whole number is an f32.
+    for (name, first) in [("one.csv", 0), ("two.csv", 20_000_001)] {
+        fs::write(folder.path().join(name), codes(first)).unwrap();
+    }
+    let text = "run.rounds = 2\ntopology.file = 'path:2'\ndata.sources = ['one.csv', 'two.csv']\n\
+                data.classes = ['no', 'yes']\nmodel.kind = 'softmax'\nrule.kind = 'd-psgd'\n\
+                optimizer = { step = 1e-9, batch = 'full' }\n";
+    fs::write(folder.path().join("e.toml"), text).unwrap();
+    let mut train = gradvine();
+    train.current_dir(&folder).args(["train", "e.toml", "--processes", "--out", "run"]);
+    train.assert().success();
+    let nodes = ["one", "two"].map(|name| {
+        fs::read(folder.path().join(format!("run/nodes/{name}/run/summary.json"))).unwrap()
+    });
+    assert_eq!(nodes[0], nodes[1]);
+    let warnings = json(&folder.path().join("run/summary.json"))["warnings"].to_string();
+    assert!(warnings.contains("two.csv"), "{warnings}");
+    let own = String::from_utf8(nodes[0].clone()).unwrap();
+    assert!(!own.contains("two.csv"), "{own}");
+}

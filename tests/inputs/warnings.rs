@@ -10,7 +10,10 @@ const MADE: [(&str, &str, &[&str]); 7] = [
     (
         "run/shards/row_constants.rs",
         "{warning}",
-        &["the values of {} are around {}, at the other nodes around {}", "features have 24 binary digits"],
+        &[
+            "the values of {} are around {}, at the other nodes around {}",
+            "features have 24 binary digits",
+        ],
     ),
     (
         "net/life/rounds/driver.rs",

@@ -94,8 +94,7 @@ fn judge_rows(
                 if let Some(warning) = &single.warning {
                     note(Finding::warning("init", warning, "see data.scale in docs/experiment.md"));
                 }
-                let remarks = single.design.remarks.iter().cloned().chain(single.nothing_tested());
-                for remark in remarks {
+                for remark in &single.remarks {
                     note(Finding::warning("data", remark, "see docs/data.md"));
                 }
                 for warning in &single.design.rule.warnings {

@@ -638,5 +638,8 @@ pub fn gather(
         copy_model(whole, process, directory, &format!("model-{}.safetensors", process.name))?;
     }
     copy_model(whole, &processes[first], directory, "model-mean.safetensors")?;
-    Ok(summary.clone())
+    let mut summary = summary.clone();
+    // Each node knows of its own rows only, and leaves that out of its summary.
+    summary.warnings.splice(0..0, whole.design.remarks.iter().cloned());
+    Ok(summary)
 }
