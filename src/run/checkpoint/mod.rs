@@ -8,7 +8,7 @@
 //! RUN/checkpoints/NODE/round-000000000120.safetensors
 //! ```
 //!
-//! Each of these files but `started` says whose it is ([`Owner`]).
+//! Each of these files but `begun` says whose it is ([`Owner`]).
 
 mod file;
 mod owner;

@@ -176,7 +176,7 @@ impl Design {
         }
         if let StartParams::Quorum(start) = &run.start {
             fits("run.start.quorum", start.quorum)?;
-            check_seconds("run.start.within_s", start.within_s)?;
+            check_time("run.start.within_s", start.within_s, "", MONTH)?;
             if absence.policy == Policy::Wait {
                 let problem = "the nodes that come later can only join with absence.policy = \
                                \"continue\"";
@@ -579,12 +579,35 @@ fn family_spec(
     Ok(format!("{name}:{}", values.join(&family.separator.to_string())))
 }
 
-/// Checks a number of seconds.
-fn check_seconds(key: &str, value: f64) -> Result<(), ConfigError> {
-    if value.is_finite() && (0.1..=86_400.0 * 30.0).contains(&value) {
+/// Checks the numbers of seconds.
+fn check_times(experiment: &Experiment) -> Result<(), ConfigError> {
+    let Experiment { run, absence, checkpoint, .. } = experiment;
+    let times = [
+        ("run.patience_s", run.patience_s, "", MONTH),
+        ("run.work_s", run.work_s, "", MONTH),
+        ("run.connect_s", run.connect_s, "", MONTH),
+        ("absence.wait_s", absence.wait_s, "", MONTH),
+        ("absence.deadline_s", absence.deadline_s, "0 (for ever) or ", MONTH),
+        ("absence.heartbeat_s", absence.heartbeat_s, "", (600.0, "600")),
+        ("checkpoint.every_s", checkpoint.every_s, "0 (never) or ", MONTH),
+    ];
+    times.into_iter().try_for_each(|(key, value, zero, most)| check_time(key, value, zero, most))
+}
+
+/// The greatest number of seconds of most keys, and its text.
+const MONTH: (f64, &str) = (86_400.0 * 30.0, "2592000 (30 days)");
+
+/// Checks a number of seconds. `zero` says what 0 means, if it is accepted.
+fn check_time(
+    key: &str,
+    value: f64,
+    zero: &str,
+    (most, limit): (f64, &str),
+) -> Result<(), ConfigError> {
+    if (0.1..=most).contains(&value) || (value == 0.0 && !zero.is_empty()) {
         return Ok(());
     }
-    let problem = "expected a number of seconds from 0.1 to 2592000 (30 days)";
+    let problem = format!("expected {zero}a number of seconds from 0.1 to {limit}");
     Err(ConfigError::new(key, value, problem))
 }
 
@@ -600,25 +623,8 @@ pub(super) fn check_run(experiment: &Experiment) -> Result<(), ConfigError> {
         return Err(ConfigError::new("run.mean_every", 0, "expected a whole number from 1"));
     }
     stop_early::check(run)?;
-    check_seconds("run.patience_s", run.patience_s)?;
-    check_seconds("run.work_s", run.work_s)?;
-    check_seconds("run.connect_s", run.connect_s)?;
-    check_seconds("absence.wait_s", experiment.absence.wait_s)?;
-    let absent = experiment.absence.deadline_s;
-    if absent != 0.0 && !(0.1..=86_400.0 * 30.0).contains(&absent) {
-        let problem = "expected 0 (for ever) or a number of seconds from 0.1 to 2592000 (30 days)";
-        return Err(ConfigError::new("absence.deadline_s", absent, problem));
-    }
-    let heartbeat = experiment.absence.heartbeat_s;
-    if !(0.1..=600.0).contains(&heartbeat) {
-        let problem = "expected a number of seconds from 0.1 to 600";
-        return Err(ConfigError::new("absence.heartbeat_s", heartbeat, problem));
-    }
-    let (every, rounds) = (experiment.checkpoint.every_s, experiment.checkpoint.every_rounds);
-    if every != 0.0 && !(0.1..=86_400.0 * 30.0).contains(&every) {
-        let problem = "expected 0 (never) or a number of seconds from 0.1 to 2592000 (30 days)";
-        return Err(ConfigError::new("checkpoint.every_s", every, problem));
-    }
+    check_times(experiment)?;
+    let rounds = experiment.checkpoint.every_rounds;
     if let Some(rounds) = rounds.filter(|rounds| !(1..=i64::MAX as u64).contains(rounds)) {
         let problem = "expected a whole number from 1 to 9223372036854775807";
         return Err(ConfigError::new("checkpoint.every_rounds", rounds, problem));
