@@ -1,7 +1,7 @@
 //! The laboratory: links that are as slow, narrow and lossy as asked for, real nodes on them, and
 //! nothing left behind.
 //!
-//! It needs Linux and root. OtherMembership these tests say so and pass.
+//! It needs Linux and root. Elsewhere these tests say so and pass.
 #![cfg(target_os = "linux")]
 
 #[path = "common/command.rs"]
