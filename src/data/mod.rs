@@ -64,12 +64,15 @@ pub(crate) use file::disk::{Disk, FileSystem, ReadOnly, replace_file};
 pub use format::{Format, ReadTable};
 pub use list::FORMATS;
 pub(crate) use load::{beside, path_beside};
+pub use load::{load, parse, read};
+pub use options::Options;
 pub(crate) use preprocessing::GapSums;
 pub use preprocessing::{
     Preprocessing,
     scale::{Moments, Scale},
 };
 pub(crate) use split::sized_shards;
+pub use split::{Split, shards, split_test};
 pub(crate) use survey::complete;
 pub(crate) use synthetic::Synthetic;
 pub use table::cell::Cell;
@@ -79,9 +82,6 @@ pub use table::schema::{Column, ColumnKind, Missing, Schema};
 internals!({
     excerpt::excerpt,
     file::{inflate::plausible_size, input::{MAX_FILE_BYTES, Reading, observe_reading}},
-    load::{load, parse, read},
-    options::Options,
-    split::{Split, shards, split_test},
     survey::{ColumnSurvey, Survey, survey},
     synthetic::SYNTHETIC,
     table::{
