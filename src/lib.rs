@@ -98,35 +98,16 @@ pub mod sim;
 pub mod state;
 pub mod units;
 
-#[cfg(feature = "internals")]
-pub mod digest;
-#[cfg(not(feature = "internals"))]
-mod digest;
-#[cfg(feature = "internals")]
-pub mod files;
-#[cfg(not(feature = "internals"))]
-mod files;
-#[cfg(feature = "internals")]
-pub mod inputs;
-#[cfg(not(feature = "internals"))]
-mod inputs;
-#[cfg(feature = "internals")]
-pub mod memory;
-#[cfg(not(feature = "internals"))]
-mod memory;
-#[cfg(feature = "internals")]
-pub mod printable;
-#[cfg(not(feature = "internals"))]
-mod printable;
-#[cfg(feature = "internals")]
-pub mod replay;
-#[cfg(not(feature = "internals"))]
-mod replay;
-#[cfg(feature = "internals")]
-pub mod threads;
-#[cfg(not(feature = "internals"))]
-mod threads;
-#[cfg(feature = "internals")]
-pub mod vector;
-#[cfg(not(feature = "internals"))]
-mod vector;
+/// Modules that the packages of this repository reach.
+#[path = "."]
+mod reached {
+    pub mod digest;
+    pub mod files;
+    pub mod inputs;
+    pub mod memory;
+    pub mod printable;
+    pub mod replay;
+    pub mod threads;
+    pub mod vector;
+}
+internals!(reached::{digest, files, inputs, memory, printable, replay, threads, vector});

@@ -57,7 +57,7 @@ impl Learner for Supplied {
             counts: None,
             counts_of_mean: None,
             targets: Vec::new(),
-            arithmetic: gradvine::run::arithmetic::name(),
+            arithmetic: gradvine::run::arithmetic_name(),
             bytes: Closing::traffic(conclusion.traffic),
             time_s: 0.0,
             computing_s: 0.0,

@@ -48,9 +48,10 @@ impl std::fmt::Display for Pick {
 ///
 /// ```
 /// let list = "min-max:bits=4,top-k fraction=0.01";
-/// let picks = gradvine::experiment::picks("--compressors", list).unwrap();
+/// let picks = gradvine::experiment::picks("--compressors", list)?;
 /// assert_eq!(picks[1].to_string(), "top-k fraction=0.01");
 /// assert_eq!(picks[0].sets("compressor"), ["compressor.kind=min-max", "compressor.bits=4"]);
+/// # Ok::<(), gradvine::config::ConfigError>(())
 /// ```
 pub fn picks(place: &str, list: &str) -> Result<Vec<Pick>, ConfigError> {
     let wrong = |item: &str| {

@@ -6,33 +6,20 @@
 
 mod byzantine;
 pub mod collective;
+pub(crate) mod event;
 pub(crate) mod flights;
+pub mod frame;
 mod node;
 pub mod party;
 mod pieces;
 pub mod plan;
 pub(crate) mod program;
 pub mod rule;
+pub(crate) mod snapshot;
 mod stopping;
 mod traffic;
 mod transfer;
-
-#[cfg(feature = "internals")]
-pub mod event;
-#[cfg(not(feature = "internals"))]
-pub(crate) mod event;
-#[cfg(feature = "internals")]
-pub mod frame;
-#[cfg(not(feature = "internals"))]
-pub(crate) mod frame;
-#[cfg(feature = "internals")]
-pub mod snapshot;
-#[cfg(not(feature = "internals"))]
-pub(crate) mod snapshot;
-#[cfg(feature = "internals")]
 pub mod tree;
-#[cfg(not(feature = "internals"))]
-pub(crate) mod tree;
 
 pub use byzantine::Byzantine;
 pub use event::{Cause, Effect, Failure, Input, OwnModel, RoundDone, UpdatePart};

@@ -5,13 +5,7 @@
 //! one node's learner; [`specs`] makes a run from objectives of another program. A [`Session`] is a
 //! whole run that writes its results into a [`RunDirectory`], with a [`Summary`].
 
-#[cfg(feature = "internals")]
-pub mod arithmetic;
-#[cfg(not(feature = "internals"))]
 pub(crate) mod arithmetic;
-#[cfg(feature = "internals")]
-pub mod checkpoint;
-#[cfg(not(feature = "internals"))]
 pub(crate) mod checkpoint;
 mod design;
 mod directory;
@@ -52,6 +46,7 @@ pub use shards::{agreed::Agreed, division::TestRows, row_constants::RowConstants
 pub use whole::{Pooled, Whole};
 
 internals!({
+    arithmetic::name as arithmetic_name,
     checkpoint::{Checkpoint, Checkpoints},
     design::{needs::Needs, outlook, resolved::topology},
     directory::{

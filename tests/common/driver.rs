@@ -6,10 +6,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use gradvine::{
     drive::{self, Conclusion, Elapsed, Learner, NodeSpec},
     gossip::{
-        Effect, Failure, Input, Node,
+        Effect, Failure, Input, Node, Snapshot,
         frame::{self, Header},
         plan::At,
-        snapshot::Snapshot,
     },
     rng::{Purpose, Sequence, Stream},
     sim::Running,

@@ -8,7 +8,7 @@ use common::{
 };
 use gradvine::{
     drive::NodeSpec,
-    gossip::{Input, Node, Rejoin, plan, snapshot::Snapshot},
+    gossip::{Input, Node, Rejoin, Snapshot, plan},
     sim::Running,
     units::Round,
 };

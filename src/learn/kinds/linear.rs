@@ -88,8 +88,12 @@ impl Learner for Linear {
         sums
     }
 
-    fn predict(&mut self, x: &[f32], features: ArrayView2<'_, f32>, out: ArrayViewMut2<'_, f32>) {
-        let mut out = out;
+    fn predict(
+        &mut self,
+        x: &[f32],
+        features: ArrayView2<'_, f32>,
+        mut out: ArrayViewMut2<'_, f32>,
+    ) {
         self.layer.forward(x, &features, &mut out);
         (self.predict)(&mut out);
     }

@@ -191,8 +191,12 @@ impl Learner for Perceptron {
         sums
     }
 
-    fn predict(&mut self, x: &[f32], features: ArrayView2<'_, f32>, out: ArrayViewMut2<'_, f32>) {
-        let mut out = out;
+    fn predict(
+        &mut self,
+        x: &[f32],
+        features: ArrayView2<'_, f32>,
+        mut out: ArrayViewMut2<'_, f32>,
+    ) {
         self.forward(x, &features);
         let last = self.outputs.last().expect("there is a last layer");
         let (rows, columns) = out.dim();

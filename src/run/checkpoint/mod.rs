@@ -32,7 +32,8 @@ use crate::{
     gossip::plan,
 };
 
-pub use self::{file::Checkpoint, owner::Owner};
+pub use self::file::Checkpoint;
+pub(crate) use self::owner::Owner;
 
 const RUN: &str = "run.json";
 const STARTED: &str = "begun";
@@ -103,7 +104,7 @@ impl Written {
 /// How often a checkpoint is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Every {
+pub(crate) enum Every {
     /// After this many rounds each.
     Rounds(u64),
     /// After each interval of this length.

@@ -9,7 +9,7 @@ use crate::{digest, run::Design, units::NodeId};
 
 /// The run and the node that write a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owner {
+pub(crate) struct Owner {
     /// `run.id`.
     run: String,
     /// `run.seed`.

@@ -412,15 +412,15 @@ mod tests {
     fn a_run_that_resumes_keeps_what_its_initial_model_was_trained_on() {
         let folder = tempfile::tempdir().unwrap();
         let initial = DataRecord::split(&rows(200..300), 0.0, 1);
-        let mut begun = DataRecord::split(&rows(0..100), 0.0, 0);
-        begun.sources.extend(initial.sources);
-        let text = serde_json::to_string(&begun).unwrap();
+        let mut first = DataRecord::split(&rows(0..100), 0.0, 0);
+        first.sources.extend(initial.sources);
+        let text = serde_json::to_string(&first).unwrap();
         fs::write(folder.path().join(FILE), text).unwrap();
         // The folder of the initial model is gone, or is still there.
         let resumed = DataRecord::split(&rows(0..100), 0.0, 0).resumed(folder.path()).unwrap();
-        assert_eq!(resumed, begun);
+        assert_eq!(resumed, first);
         assert_eq!(resumed.usage(&rows(200..300)).unwrap(), Usage::Trained);
-        assert_eq!(begun.clone().resumed(folder.path()).unwrap(), begun);
+        assert_eq!(first.clone().resumed(folder.path()).unwrap(), first);
         // Rows for tests that the run did not begin with.
         let other = DataRecord::apart(&rows(0..100), &rows(100..110)).resumed(folder.path());
         let error = other.unwrap_err().to_string();
@@ -429,7 +429,7 @@ mod tests {
         assert!(other.unwrap_err().to_string().contains("100 rows with SHA-256"));
         // The folder of a new run.
         let empty = tempfile::tempdir().unwrap();
-        assert_eq!(begun.clone().resumed(empty.path()).unwrap(), begun);
+        assert_eq!(first.clone().resumed(empty.path()).unwrap(), first);
     }
 
     #[test]

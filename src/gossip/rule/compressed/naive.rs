@@ -6,7 +6,7 @@
 //! The compression error is proportional to |x|, which does not vanish, so no step size makes it
 //! converge. State: as D-PSGD cta.
 
-use crate::gossip::rule::{decentralized::d_psgd::Cta, prelude::*};
+use crate::gossip::rule::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "naive",
@@ -34,7 +34,41 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         );
     }
     let plan = Gossip::around_gradient(setting.topology, setting.compressed());
-    ENTRY.without_constants(table, plan.following(&schedule), warnings, move |node, x| {
-        Cta::compressed(&schedule, node, x.len())
+    ENTRY.without_constants(table, plan.following(&schedule), warnings, move |node, x| Naive {
+        rows: Rows::of(&schedule, node),
+        acc: vec![0.0; x.len()],
     })
+}
+
+struct Naive {
+    rows: Rows,
+    acc: Vec<f32>,
+}
+
+impl Party for Naive {
+    fn outgoing(&mut self, local: &mut Local, _: &At, out: &mut Writer<'_>) -> Encoded {
+        out.vector(&local.x)
+    }
+
+    fn sent(&mut self, _: &mut Local, at: &At, _: Option<NodeId>, own: &Payload<'_>) {
+        self.acc.fill(0.0);
+        own.add_into(self.rows.at(at.round).own, &mut self.acc);
+    }
+
+    fn target<'a>(&'a mut self, _: &'a mut Local, at: &At, from: NodeId) -> Target<'a> {
+        Some((self.rows.at(at.round).weight(from), &mut self.acc))
+    }
+}
+
+impl Rule for Naive {
+    fn gradient(&mut self, _: &mut Local, _: Round, _: f32) {}
+
+    fn land(&mut self, local: &mut Local, _: &At) {
+        vector::subtract(&local.update, &mut self.acc);
+        std::mem::swap(&mut local.x, &mut self.acc);
+    }
+
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.scratch(self.acc.len());
+    }
 }

@@ -8,7 +8,7 @@
 //! neighbours, so they may change. State: x, one accumulator; cta keeps the update apart while
 //! frames are added (one vector more).
 
-use crate::{gossip::rule::prelude::*, mixing::Schedule};
+use crate::gossip::rule::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "d-psgd",
@@ -60,7 +60,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             let rows = Rows::of(&schedule, node);
             match order {
                 Order::Atc => Box::new(Atc { rows }),
-                Order::Cta => Box::new(Cta { rows, acc: vec![0.0; x.len()], is_plain: true }),
+                Order::Cta => Box::new(Cta { rows, acc: vec![0.0; x.len()] }),
             }
         }),
     })
@@ -93,19 +93,9 @@ impl Rule for Atc {
     fn state(&mut self, _: &mut dyn Visitor) {}
 }
 
-/// The rule of one node, also that of `naive`.
-pub(crate) struct Cta {
+struct Cta {
     rows: Rows,
     acc: Vec<f32>,
-    /// Whether it adds its own model as it is, not as its neighbours receive it.
-    is_plain: bool,
-}
-
-impl Cta {
-    /// The rule on compressed models.
-    pub(crate) fn compressed(schedule: &Arc<Schedule>, node: NodeId, d: usize) -> Cta {
-        Cta { rows: Rows::of(schedule, node), acc: vec![0.0; d], is_plain: false }
-    }
 }
 
 impl Party for Cta {
@@ -113,13 +103,8 @@ impl Party for Cta {
         out.vector(&local.x)
     }
 
-    fn sent(&mut self, local: &mut Local, at: &At, _: Option<NodeId>, own: &Payload<'_>) {
-        let weight = self.rows.at(at.round).own;
-        if self.is_plain {
-            return vector::scaled(weight, &local.x, &mut self.acc);
-        }
-        self.acc.fill(0.0);
-        own.add_into(weight, &mut self.acc);
+    fn sent(&mut self, local: &mut Local, at: &At, _: Option<NodeId>, _: &Payload<'_>) {
+        vector::scaled(self.rows.at(at.round).own, &local.x, &mut self.acc);
     }
 
     fn target<'a>(&'a mut self, _: &'a mut Local, at: &At, from: NodeId) -> Target<'a> {
