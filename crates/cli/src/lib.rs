@@ -11,10 +11,16 @@ mod report;
 mod runs;
 mod topology;
 
-use std::{ffi::OsString, sync::OnceLock};
+use std::{
+    ffi::{OsStr, OsString},
+    sync::OnceLock,
+};
 
-use clap::{Parser, Subcommand};
-use gradvine::inputs;
+use clap::{
+    Parser, Subcommand,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+use gradvine::{experiment::SECTIONS, inputs};
 use gradvine_reference::{File, others_plain};
 use gradvine_terminal::{exit_code, log_to_stderr, refuse};
 
@@ -129,9 +135,13 @@ pub fn run(program: Program, arguments: Vec<OsString>) -> u8 {
     // Only the first call counts: a process is one command.
     let _ = PROGRAM.set(program);
     let name = std::iter::once(OsString::from("gradvine"));
+    let command = arguments.first().cloned().unwrap_or_default();
     let cli = Cli::try_parse_from(name.chain(arguments));
     let cli = cli.unwrap_or_else(|error| match error.use_stderr() {
-        true => refuse(&error.to_string(), error.exit_code()),
+        true => {
+            let code = error.exit_code();
+            refuse(&with_tip(error, &command).to_string(), code)
+        }
         false => error.exit(),
     });
     log_to_stderr();
@@ -163,6 +173,25 @@ pub fn run(program: Program, arguments: Vec<OsString>) -> u8 {
         Command::Completions(args) => completions::run(&args),
     };
     exit_code(result)
+}
+
+/// The error of an argument that is a section of experiments, with the way to give a setting.
+fn with_tip(mut error: clap::Error, command: &OsStr) -> clap::Error {
+    const COMMANDS: [&str; 5] = ["train", "simulate", "plan", "lab", "compare"];
+    let is_section = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(argument)) => {
+            let name = argument.trim_start_matches('-').split(['.', '=']).next();
+            name.is_some_and(|name| SECTIONS.contains(&name))
+        }
+        _ => false,
+    };
+    let is_unknown = error.kind() == ErrorKind::UnknownArgument;
+    if is_unknown && is_section && COMMANDS.iter().any(|with_set| command == *with_set) {
+        let tip = "give settings of the experiment as '--set SECTION.KEY=VALUE', such as '--set \
+                   data.source=FILE'; 'gradvine experiment' explains all of them";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 /// What starts this command again.

@@ -251,7 +251,7 @@ macro_rules! signatures_of_tls13 {
             _: &CertificateDer<'_>,
             _: &DigitallySignedStruct,
         ) -> Result<HandshakeSignatureValid, rustls::Error> {
-            Err(rustls::Error::General("only TLS 1.3 is spoken here".into()))
+            Err(rustls::Error::General("only TLS 1.3 is accepted".into()))
         }
 
         fn verify_tls13_signature(
