@@ -18,7 +18,6 @@ fn main() {
     divan::main();
 }
 
-/// What the cells are.
 #[derive(Clone, Copy, Debug)]
 enum Cells {
     /// Numbers with six decimals.

@@ -156,7 +156,6 @@ pub(super) fn topology(bytes: &[u8]) {
     assert_eq!(again.map(|again| again.nodes()).ok(), Some(nodes), "{text}");
 }
 
-/// An experiment file.
 pub(super) fn experiment(bytes: &[u8]) {
     let Ok(read) = Experiment::parse(&String::from_utf8_lossy(bytes), &[]) else { return };
     let text = read.to_toml();
@@ -184,7 +183,6 @@ pub(super) fn data(bytes: &[u8]) {
     }
 }
 
-/// A model file.
 pub(super) fn model(bytes: &[u8]) {
     if let Ok(read) = SavedModel::from_bytes(bytes) {
         assert_eq!(read.x.len(), read.model.parameters());

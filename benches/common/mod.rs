@@ -139,12 +139,10 @@ pub(crate) fn best(times: usize, mut work: impl FnMut()) -> f64 {
     (0..times).map(|_| one(&mut work)).fold(f64::INFINITY, f64::min)
 }
 
-/// The mean.
 pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The median.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

@@ -16,7 +16,6 @@ use super::fault::Fault;
 /// Why a table cannot be read as a struct.
 #[derive(Debug)]
 pub(super) struct ReadError {
-    /// serde's message.
     pub message: String,
     pub fault: Fault,
     /// The unknown key or variant.

@@ -56,7 +56,7 @@ pub struct Options {
     /// `NAME.npy` has `NAME-labels.npy` beside it, or its labels in the target column; `NAME.idx`
     /// has `NAME-labels.idx`.
     pub labels_file: Option<PathBuf>,
-    /// The embedded sets.
+    /// The sets that a source may name besides files. Default: those of the process.
     #[serde(skip)]
     pub datasets: Datasets,
 }

@@ -21,7 +21,7 @@ use crate::{
 pub struct Wanted<'a> {
     /// The round that it is for.
     pub round: Round,
-    /// The model.
+    /// The model, d numbers: shared, so that it is not copied.
     pub x: &'a Arc<Vec<f32>>,
     /// The buffer for the update.
     pub update: Vec<f32>,

@@ -62,7 +62,6 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Its length as bytes.
     pub(crate) const BYTES: usize = 16;
 
     /// The loss in `f64` and the rows in 64 bits, least significant bytes first.

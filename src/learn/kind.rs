@@ -126,7 +126,7 @@ pub trait Learner: Send {
     fn predict(&mut self, x: &[f32], features: ArrayView2<'_, f32>, out: ArrayViewMut2<'_, f32>);
 }
 
-/// A block of rows.
+/// Rows that a learner takes at once, at most [`BLOCK_ROWS`](super::BLOCK_ROWS).
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {
     /// rows x inputs.

@@ -30,7 +30,7 @@ use crate::{
     units::NodeId,
 };
 
-/// What a node trains.
+/// What a node trains, and whose gradients it takes.
 enum Problem {
     /// The experiment's model on the rows of a file.
     File,

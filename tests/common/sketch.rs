@@ -30,7 +30,6 @@ pub struct Plain {
     hashes: Stream,
     columns: usize,
     len: usize,
-    /// The cells, by row.
     pub table: Vec<Vec<f64>>,
 }
 

@@ -109,7 +109,6 @@ pub(crate) const FAINT: &str = "#5d6b78";
 pub(crate) const RULE: &str = "#d5dce3";
 /// Nodes.
 pub(crate) const BLUE: &str = "#2b6cb0";
-/// A warning.
 pub(crate) const ORANGE: &str = "#b45309";
 /// An error.
 pub(crate) const RED: &str = "#b91c1c";

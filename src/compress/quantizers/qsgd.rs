@@ -66,7 +66,6 @@ fn build(table: &toml::Table) -> Result<Built, ConfigError> {
 #[derive(Debug)]
 struct Qsgd {
     levels: u8,
-    /// Bits of a code.
     width: u32,
     scaled: bool,
 }

@@ -17,7 +17,6 @@ pub(crate) struct Code {
     kind: ColumnKind,
     /// Of a category: the feature of each value, by its [`plain`] text.
     places: HashMap<Vec<u8>, usize>,
-    /// The values, for messages.
     values: Vec<String>,
     /// The feature of other values.
     other: Option<usize>,

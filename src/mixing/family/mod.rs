@@ -122,7 +122,7 @@ impl Family {
     };
 }
 
-/// Pairs of nodes.
+/// Links as pairs of node numbers from 0, in any order.
 pub type Links = Vec<(u32, u32)>;
 
 /// The size of a graph.
@@ -243,7 +243,7 @@ impl FamilyMember {
         Graph::new(self.nodes(), links)
     }
 
-    /// The family.
+    /// The family whose graph this is.
     pub fn family(&self) -> &'static Family {
         self.family
     }

@@ -66,7 +66,7 @@ pub(crate) const STATIC: &str = "static";
 /// The name of the key, for errors.
 const KEY: &str = "topology.schedule";
 
-/// A generator of schedules.
+/// A generator of schedules: the matrices of a period on a given topology.
 #[derive(Clone, Copy, Debug)]
 pub struct Recipe {
     /// Its name in files and on the command line.
@@ -214,7 +214,7 @@ impl Schedule {
         &self.name
     }
 
-    /// Its generator.
+    /// The generator that made its matrices.
     pub fn recipe(&self) -> &'static Recipe {
         self.recipe
     }

@@ -51,7 +51,6 @@ impl Files {
         state.synced_names = state.names.clone();
     }
 
-    /// All files are gone.
     pub(super) fn wipe(&self) {
         let state = &mut *self.lock();
         state.names.clear();

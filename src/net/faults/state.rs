@@ -53,22 +53,37 @@ pub(super) enum Bug {
 #[derive(Debug)]
 pub(super) enum Act {
     /// A program has waited for long enough, unless it has started another wait since.
-    Wake { machine: usize, wait: u64 },
+    Wake {
+        machine: usize,
+        wait: u64,
+    },
     /// A machine starts its program.
     Start(usize),
     /// The ends of a link try to connect.
     Connect(usize),
     /// Something reaches the other end of a connection.
-    Arrive { connection: u64, from: usize, parcel: Parcel },
+    Arrive {
+        connection: u64,
+        from: usize,
+        parcel: Parcel,
+    },
     /// An end of a connection sends what is due.
-    Tick { connection: u64, end: usize },
+    Tick {
+        connection: u64,
+        end: usize,
+    },
     /// An end of a connection sees that it is closed.
-    Close { connection: u64, end: usize },
+    Close {
+        connection: u64,
+        end: usize,
+    },
     /// A lost link may have to be given up.
-    Expire { host: u64, peer: u32, lost: Duration },
-    /// A fault begins.
+    Expire {
+        host: u64,
+        peer: u32,
+        lost: Duration,
+    },
     Fault(usize),
-    /// A fault is over.
     Mend(usize),
 }
 
@@ -88,7 +103,6 @@ pub(super) struct Program {
     pub for_events: bool,
 }
 
-/// A machine.
 pub(super) struct Machine {
     pub files: Arc<Files>,
     pub program: Option<Program>,
@@ -132,7 +146,6 @@ pub(super) struct State {
     pub traces: bool,
 }
 
-/// The world.
 pub(super) struct World(pub Mutex<State>);
 
 impl State {
@@ -142,7 +155,6 @@ impl State {
         self.agenda.insert((time.max(self.now), self.acts), act);
     }
 
-    /// A new number.
     pub(super) fn id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
@@ -207,7 +219,6 @@ impl World {
 
 /// The end of a program.
 pub(super) enum Outcome {
-    /// The run is over.
     Over(Box<Ended>),
     Failed(RunError),
     Killed,

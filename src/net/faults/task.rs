@@ -55,7 +55,6 @@ pub(super) fn wait_until(until: Duration, events: bool) {
     }
 }
 
-/// Lets time pass.
 pub(super) fn pass(time: Duration) {
     let now = TASK.with_borrow(|task| Some(task.as_ref()?.world.lock().now));
     if let Some(now) = now {

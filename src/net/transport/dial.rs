@@ -211,7 +211,6 @@ impl Dial {
         self.all_direct().next().is_some()
     }
 
-    /// The direct addresses.
     pub(crate) fn direct(&self) -> Vec<Multiaddr> {
         self.all_direct().cloned().collect()
     }

@@ -10,9 +10,7 @@ use crate::{digest, run::Design, units::NodeId};
 /// The run and the node that write a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Owner {
-    /// `run.id`.
     run: String,
-    /// `run.seed`.
     seed: u64,
     /// The node's number in the topology of the run.
     node: u32,

@@ -253,8 +253,8 @@ impl Recorder {
             }
             _ if self.has_mean() => {
                 let text = format!(
-                    "all rounds are done and the mean model is saved, but the records of some nodes \
-                     are missing: {text} (the others are in {folder})"
+                    "all rounds are done and the mean model is saved, but the records of some \
+                     nodes are missing: {text} (the others are in {folder})"
                 );
                 EndError::Short(Ending { text, ..ended })
             }
