@@ -56,7 +56,7 @@ pub use model::{Model, ModelParams};
 pub(crate) use model_file::write_header;
 pub(crate) use model_file::{read_scale, read_target_scale, write_tensors};
 pub use optimizer_config::{Adam, BatchSize, OptimizerConfig, OptimizerKind, OptimizerParams};
-pub use schedule::{ScheduleKind, StepSchedule};
+pub use schedule::{Decay, ScheduleKind, StepSchedule};
 
 internals!({
     batches::Batches,
