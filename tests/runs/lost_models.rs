@@ -288,7 +288,10 @@ fn work_that_is_known_to_go_on_is_no_silence() {
     assert!(matches!(error, RunError::Deadline { .. }), "{error}");
 }
 
-/// What another node than the first one does; it looks every five seconds.
+/// The node with long work: it is the furthest from node 0, which collects the records.
+const BUSY: usize = 3;
+
+/// What another node than [`BUSY`] does; it looks every five seconds.
 #[derive(PartialEq)]
 enum Another {
     Waits,
@@ -308,13 +311,13 @@ impl Observer for Watch {
     }
 
     fn save(&mut self, node: NodeId, _elapsed: Elapsed, own: &OwnModel) {
-        if self.0 == Another::GivesUp && node.0 > 0 && own.rounds.0 < 6 {
+        if self.0 == Another::GivesUp && node.index() != BUSY && own.rounds.0 < 6 {
             let _ = self.1.send(());
         }
     }
 }
 
-/// A run whose first node has an evaluation, or a gradient, that ends when another node does this.
+/// A run in which an evaluation, or a gradient, of [`BUSY`] ends when another node does this.
 fn with_long_work(
     sets: &[&str],
     evaluation: bool,
@@ -334,6 +337,6 @@ fn with_long_work(
         record
     };
     let gradient = move |round: Round| work.lock().unwrap()(!evaluation && round.0 == 3);
-    spoil(&mut specs, 0, conclude, gradient);
+    spoil(&mut specs, BUSY, conclude, gradient);
     net::together(specs, &whole.design, Transport::Tcp, &mut Watch(another, does))
 }
