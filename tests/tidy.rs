@@ -1,5 +1,6 @@
-//! What no compiler checks: who may import whom, that no files import each other in a circle, what
-//! the core must not touch, how wide lines are, and that ARCHITECTURE.md names every folder once.
+//! What no compiler checks: who may import whom, that no files import each other in a circle, that
+//! every file is compiled, what the core must not touch, how wide lines are, and that
+//! ARCHITECTURE.md names every folder once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -164,6 +165,51 @@ fn deepest(index: &BTreeMap<Vec<String>, usize>, path: &[String]) -> Option<usiz
     (1..=path.len()).rev().find_map(|length| index.get(&path[..length]).copied())
 }
 
+/// A file without its `mod` line is not compiled: its tests would pass by not being there.
+#[test]
+fn every_file_has_its_line() {
+    let folders = ["src", "crates", "tests", "benches", "examples", "bindings"];
+    let files: Vec<(String, String)> = folders.iter().flat_map(|folder| sources(folder)).collect();
+    let orphans = undeclared(&files);
+    assert!(files.len() > 500, "{} files: where are they?", files.len());
+    assert!(orphans.is_empty(), "no `mod` line or path names these: {orphans:#?}");
+}
+
+/// The files for which no other file of their folder, or of the folder's own module, has a `mod`
+/// line or a path. Files that Cargo finds by itself need none.
+fn undeclared(files: &[(String, String)]) -> Vec<String> {
+    let starts_with_cargo = |path: &str| {
+        let folders: Vec<&str> = path.split('/').rev().skip(1).collect();
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let is_root = ["main.rs", "lib.rs", "build.rs"].contains(&name);
+        // A program, test, bench or example of one file.
+        is_root || ["bin", "tests", "benches", "examples"].contains(&folders[0])
+    };
+    let declares = |text: &str, folder: &str, name: &str| {
+        text.lines().map(str::trim).any(|line| {
+            line.ends_with(&format!("mod {name};"))
+                || line.ends_with(&format!("mod {name} {{"))
+                || line.contains(&format!("{folder}/{name}.rs\""))
+                || line.contains(&format!("\"{name}.rs\""))
+        })
+    };
+    let orphans = files.iter().map(|(path, _)| path).filter(|path| !starts_with_cargo(path));
+    let orphans = orphans.filter(|path| {
+        // `a/b/mod.rs` is the module `b` of the folder `a`.
+        let module = path.trim_end_matches(".rs").trim_end_matches("/mod");
+        let (folder, name) = module.rsplit_once('/').unwrap_or(("", module));
+        let near = |other: &str| {
+            let around = other.rsplit_once('/').map_or("", |(folder, _)| folder);
+            around == folder || other.trim_end_matches(".rs") == folder
+        };
+        let last = folder.rsplit('/').next().unwrap_or(folder);
+        !files.iter().any(|(other, text)| {
+            other != *path && (near(other) || text.contains("#[path")) && declares(text, last, name)
+        })
+    });
+    orphans.cloned().collect()
+}
+
 #[test]
 fn the_core_has_no_clock_and_no_unordered_containers() {
     let mut wrong = Vec::new();
@@ -288,6 +334,20 @@ fn these_checks_find_what_they_look_for() {
     assert_eq!(found[..4], expected);
     assert_eq!(found[4..], ["src/run/a"]);
     assert!(!Source::new("src/x.rs".into(), "#[cfg(test)]\nmod t { x.unwrap() }").unwraps);
+
+    let file = |path: &str, text: &str| (path.to_string(), text.to_string());
+    let tree = [
+        file("src/lib.rs", "pub mod a;\n#[cfg(test)]\nmod c;"),
+        file("src/a/mod.rs", "mod b;"),
+        file("src/a/b.rs", ""),
+        file("src/c.rs", "// mod d; is said in words\nmod e;"),
+        file("src/a/d.rs", ""),
+        file("src/c/e.rs", ""),
+        file("tests/rules/exact/mod.rs", ""),
+        file("tests/rules/main.rs", "mod exact;"),
+        file("tests/rules/exact/lost.rs", ""),
+    ];
+    assert_eq!(undeclared(&tree), ["src/a/d.rs", "tests/rules/exact/lost.rs"]);
 
     let wide = "x".repeat(WIDEST);
     let text = format!("let a = {wide};\n/// | {wide} |\n/// ```text\n/// {wide}\n/// ```\n");
