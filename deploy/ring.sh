@@ -1,4 +1,5 @@
-# What compose/prepare.sh and kubernetes/prepare.sh share. They set `here`, their own folder, and `count`, the number of nodes.
+# What compose/prepare.sh and kubernetes/prepare.sh share. They set `here`, their own folder, and
+# `count`, the number of nodes.
 
 image=${GRADVINE_IMAGE:-gradvine:latest}
 
@@ -15,7 +16,8 @@ key() {
     [ -e "$1" ] || gradvine identity new "$1" >/dev/null
 }
 
-# ring NAME KEYS: writes the topology file. Standard input has a line for each node: its name, its address, its key.
+# ring NAME KEYS: writes the topology file. Standard input has a line for each node: its name, its
+# address, its key.
 ring() {
     {
         echo "# Made by prepare.sh: a ring in this order. PeerIds are those of the keys in $2."

@@ -1,8 +1,11 @@
 #!/bin/sh
-# Makes what compose.yaml mounts: a key for each node, the topology file that names them, and each node's share of the digits.
+# Makes what compose.yaml mounts: a key for each node, the topology file that names them, and each
+# node's share of the digits.
 #
-#   deploy/compose/prepare.sh                         with the image gradvine:latest (or GRADVINE_IMAGE)
-#   GRADVINE=target/release/gradvine deploy/compose/prepare.sh     with a binary
+#   deploy/compose/prepare.sh
+#       with the image gradvine:latest (or GRADVINE_IMAGE)
+#   GRADVINE=target/release/gradvine deploy/compose/prepare.sh
+#       with a binary
 #
 # Keys and rows that exist are kept, so it may be run again.
 set -eu

@@ -1,11 +1,14 @@
 #!/bin/sh
-# Makes what kustomization.yaml packs up: a key for each pod, the topology file that names them, each pod's share of the digits.
+# Makes what kustomization.yaml packs up: a key for each pod, the topology file that names them,
+# each pod's share of the digits.
 #
-#   deploy/kubernetes/prepare.sh [NAMESPACE]                       with the image gradvine:latest (or GRADVINE_IMAGE)
-#   GRADVINE=target/release/gradvine deploy/kubernetes/prepare.sh  with a binary
+#   deploy/kubernetes/prepare.sh [NAMESPACE]
+#       with the image gradvine:latest (or GRADVINE_IMAGE)
+#   GRADVINE=target/release/gradvine deploy/kubernetes/prepare.sh [NAMESPACE]
+#       with a binary
 #
-# Another namespace than gradvine, or another number of nodes, is to be changed in the YAML files too. Keys and rows that exist
-# are kept, so it may be run again.
+# Another namespace than gradvine, or another number of nodes, is to be changed in the YAML files
+# too. Keys and rows that exist are kept, so it may be run again.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
