@@ -165,6 +165,31 @@ fn members(summary: &Value) -> Vec<Vec<String>> {
     summary["history"].as_array().unwrap().iter().map(names).collect()
 }
 
+/// Asserts that the members have changed to each of these in this order, and last to the last. In
+/// between a node that a busy machine held up for longer than the deadline may have been left out.
+fn assert_changed(summary: &Value, expected: &[&[&str]]) {
+    let history = members(summary);
+    let mut rest = history.iter();
+    for one in expected {
+        assert!(rest.any(|members| members == one), "{one:?} is missing: {history:?}");
+    }
+    assert_eq!(&history.last().unwrap(), expected.last().unwrap(), "{history:?}");
+}
+
+/// The rounds before the last in which a node was a member, by the changes of the members.
+fn rounds_as_member(summary: &Value, node: &str, rounds: u64) -> u64 {
+    let changes = summary["history"].as_array().unwrap();
+    let first = |change: &Value| change["round"].as_u64().unwrap();
+    let mut sum = changes.first().map_or(rounds, first);
+    for (index, members) in members(summary).iter().enumerate() {
+        let end = changes.get(index + 1).map_or(rounds, first);
+        if members.iter().any(|name| name == node) {
+            sum += end - first(&changes[index]);
+        }
+    }
+    sum
+}
+
 fn kill(node: &mut Running) {
     node.signal("KILL");
     node.end();
@@ -201,12 +226,16 @@ fn the_others_go_on_without_a_killed_node_and_it_returns() {
     nodes[2].1 = ring.start(2);
     until_whole(&nodes[0].1);
     let summary = ring.end(&mut nodes, 3, ROUNDS);
-    assert_eq!(members(&summary), [vec!["0", "1", "3", "4"], vec!["0", "1", "2", "3", "4"]]);
-    let (left, back) = (&summary["history"][0]["round"], &summary["history"][1]["round"]);
-    let missed = back.as_u64().unwrap() - left.as_u64().unwrap();
-    assert_eq!(summary["participation"]["2"]["rounds"], ROUNDS - missed);
-    assert_eq!(summary["participation"]["1"]["rounds"], ROUNDS);
-    assert_eq!(summary["history"][1]["models"], json!(["0", "1", "3", "4"]));
+    assert_changed(&summary, &[&["0", "1", "3", "4"], &["0", "1", "2", "3", "4"]]);
+    for node in ["0", "1", "2", "3", "4"] {
+        let took_part = rounds_as_member(&summary, node, ROUNDS);
+        assert_eq!(summary["participation"][node]["rounds"], took_part, "node {node}: {summary}");
+    }
+    assert!(rounds_as_member(&summary, "2", ROUNDS) < ROUNDS, "{summary}");
+    // It begins again from the mean of those that were there.
+    let (changes, history) = (summary["history"].as_array().unwrap(), members(&summary));
+    let back = history.iter().skip(1).position(|members| members.contains(&"2".into())).unwrap();
+    assert_eq!(changes[back + 1]["models"], json!(history[back]));
     assert!(summary["final"]["test_accuracy_min"].as_f64().unwrap() > 0.9, "{summary}");
 }
 
@@ -224,7 +253,7 @@ fn members_that_change_before_the_first_checkpoint_begin_again_with_their_own_co
         until_says(node, "the run continues with 4 of 5 nodes, without 3");
     }
     let summary = ring.end(&mut rest, 3, ROUNDS);
-    assert_eq!(members(&summary), [vec!["0", "1", "2", "4"]]);
+    assert_changed(&summary, &[&["0", "1", "2", "4"]]);
     assert_eq!(summary["history"][0]["round"], 0, "{summary}");
     let of_node = ring.run(0).join("summary.json");
     let refused = command::refused(gradvine().args(["simulate", "--history"]).arg(of_node));
@@ -261,16 +290,13 @@ fn a_run_whose_members_change_stops_early() {
     nodes[0].1 = ring.start(0);
     until_whole(&nodes[1].1);
     let summary = ring.end(&mut nodes, 3, 20 * ROUNDS);
-    let mut chosen = members(&summary);
-    // On a busy machine the nodes may choose the same members again.
-    chosen.dedup();
-    assert_eq!(chosen, [vec!["1", "2", "3", "4"], vec!["0", "1", "2", "3", "4"]]);
+    assert_changed(&summary, &[&["1", "2", "3", "4"], &["0", "1", "2", "3", "4"]]);
     let rounds = summary["rounds"].as_u64().unwrap();
     assert!(summary["stopped_early"] == true && rounds < 20 * ROUNDS, "{summary}");
     let returned =
         summary["history"].as_array().unwrap().last().unwrap()["round"].as_u64().unwrap();
     assert!(rounds > returned + 2000, "{summary}");
-    assert_eq!(summary["participation"]["1"]["rounds"], rounds);
+    assert_eq!(summary["participation"]["1"]["rounds"], rounds_as_member(&summary, "1", rounds));
 }
 
 #[test]
@@ -304,7 +330,7 @@ fn a_node_that_hangs_is_left_out_and_returns_when_it_goes_on() {
     nodes[2].1.signal("CONT");
     until_whole(&nodes[0].1);
     let summary = ring.end(&mut nodes, 3, ROUNDS);
-    assert_eq!(members(&summary), [vec!["0", "1", "3", "4"], vec!["0", "1", "2", "3", "4"]]);
+    assert_changed(&summary, &[&["0", "1", "3", "4"], &["0", "1", "2", "3", "4"]]);
 }
 
 #[test]
@@ -335,7 +361,7 @@ fn a_node_leaves_on_request_and_comes_back() {
     assert_eq!(second, Some(2));
     until_whole(&nodes[0].1);
     let summary = ring.end(&mut nodes, 0, ROUNDS);
-    assert_eq!(members(&summary), [vec!["0", "1", "2", "4"], vec!["0", "1", "2", "3", "4"]]);
+    assert_changed(&summary, &[&["0", "1", "2", "4"], &["0", "1", "2", "3", "4"]]);
 }
 
 /// The features of node 2 are too large by this factor. It ends with exit code 4. `check`

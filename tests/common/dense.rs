@@ -75,3 +75,9 @@ pub fn check_agreed(run: &Run, reference: &Matrix) {
     assert!(difference < 1e-5, "{what}: {difference:e}");
     assert!(models.iter().all(|model| *model == models[0]), "{what}: the nodes differ");
 }
+
+/// <c - v, u>, summed in `f64`.
+pub fn error_along(c: &[f32], v: &[f32], u: &[f32]) -> f64 {
+    let terms = c.iter().zip(v).zip(u);
+    terms.map(|((c, v), u)| (f64::from(*c) - f64::from(*v)) * f64::from(*u)).sum()
+}

@@ -372,12 +372,7 @@ fn bias(case: &Case, v: &[f32], trials: u64) -> f64 {
     for trial in 0..trials {
         let c = case.apply(v, noise(trial));
         for (u, products) in directions.iter().zip(&mut products) {
-            let terms = c
-                .iter()
-                .zip(v)
-                .zip(u)
-                .map(|((c, v), u)| (f64::from(*c) - f64::from(*v)) * f64::from(*u));
-            products.push(terms.sum());
+            products.push(common::dense::error_along(&c, v, u));
         }
     }
     let z = |(u, products): (&Vec<f32>, &Vec<f64>)| {
