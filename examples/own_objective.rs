@@ -15,8 +15,7 @@ use gradvine::{
     experiment::Experiment,
     learn::{Batch, Objective, Tensor},
     rng::{Purpose, Stream},
-    run::{self, record::Closing},
-    sim, vector,
+    run, sim,
 };
 
 const NODES: usize = 4;
@@ -94,7 +93,7 @@ impl Objective for Huber {
         let mut total = 0.0;
         for &row in rows {
             let (loss, slope) = self.row(x, row as usize);
-            vector::axpy(slope / rows.len() as f32, &self.rows[row as usize], out);
+            add(slope / rows.len() as f32, &self.rows[row as usize], out);
             total += loss;
         }
         total / rows.len() as f64
@@ -107,6 +106,16 @@ impl Objective for Huber {
 
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// out += factor * a
+fn add(factor: f32, a: &[f32], out: &mut [f32]) {
+    out.iter_mut().zip(a).for_each(|(out, a)| *out += factor * a);
+}
+
+/// |a - b|^2
+fn distance_squared(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)).sum()
 }
 
 /// f(x), the mean of all sites' objectives.
@@ -122,7 +131,7 @@ fn centralised(sites: &mut [Huber]) -> f64 {
         let before = x.clone();
         for site in sites.iter_mut() {
             site.gradient(&before, Batch::All, &mut gradient);
-            vector::axpy(-0.2 / NODES as f32, &gradient, &mut x);
+            add(-0.2 / NODES as f32, &gradient, &mut x);
         }
     }
     global(sites, &x)
@@ -146,18 +155,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (before, after, least) =
         (global(&mut sites, &start), global(&mut sites, mean), centralised(&mut sites));
     println!("f before {before:.6}, after {after:.6}; the least there is: {least:.6}");
-    let error = (vector::distance_squared(mean, &truth) / vector::norm_squared(&truth)).sqrt();
+    let error = (distance_squared(mean, &truth) / distance_squared(&start, &truth)).sqrt();
     println!("the weights are {:.2} % from the truth", 100.0 * error);
-    let closings = ended[0]
-        .records
-        .iter()
-        .map(|record| Closing::from_bytes(record))
-        .collect::<Result<Vec<_>, _>>()?;
-    let consensus =
-        closings.iter().map(|closing| closing.distance_squared).sum::<f64>() / NODES as f64;
-    let [payload, _, dense] = closings
-        .iter()
-        .fold([0; 3], |sum, closing| std::array::from_fn(|i| sum[i] + closing.bytes[i]));
+    let distances = ended.iter().map(|node| distance_squared(&node.model, mean));
+    let consensus = distances.sum::<f64>() / NODES as f64;
+    let payload: u64 = ended.iter().map(|node| node.traffic.payload).sum();
+    let dense: u64 = ended.iter().map(|node| node.traffic.dense).sum();
     println!(
         "consensus distance {consensus:.1e}; {payload} bytes of payload where plain floats would \
          be {dense}"

@@ -25,8 +25,10 @@ import os, signal, sys, time
 import numpy as np
 import gradvine
 
-# A shell that starts the tests in the background has them ignore Ctrl-C, and so their children.
+# A shell that starts the tests in the background has them ignore Ctrl-C, nohup has them ignore a
+# terminal that closes, and their children too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 def model():
     return {"weight": np.zeros((2, 4), np.float32), "bias": np.full(2, 0.5, np.float32)}
