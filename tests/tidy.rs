@@ -175,39 +175,38 @@ fn every_file_has_its_line() {
     assert!(orphans.is_empty(), "no `mod` line or path names these: {orphans:#?}");
 }
 
-/// The files for which no other file of their folder, or of the folder's own module, has a `mod`
-/// line or a path. Files that Cargo finds by itself need none.
+/// The files for which no file of their folder, nor that of the folder's own module, has a `mod`
+/// line, and that no file has in a `#[path]`. Files that Cargo finds by itself need none.
 fn undeclared(files: &[(String, String)]) -> Vec<String> {
-    let starts_with_cargo = |path: &str| {
-        let folders: Vec<&str> = path.split('/').rev().skip(1).collect();
-        let name = path.rsplit('/').next().unwrap_or(path);
-        let is_root = ["main.rs", "lib.rs", "build.rs"].contains(&name);
-        // A program, test, bench or example of one file.
-        is_root || ["bin", "tests", "benches", "examples"].contains(&folders[0])
-    };
-    let declares = |text: &str, folder: &str, name: &str| {
-        text.lines().map(str::trim).any(|line| {
-            line.ends_with(&format!("mod {name};"))
-                || line.ends_with(&format!("mod {name} {{"))
-                || line.contains(&format!("{folder}/{name}.rs\""))
-                || line.contains(&format!("\"{name}.rs\""))
-        })
-    };
-    let orphans = files.iter().map(|(path, _)| path).filter(|path| !starts_with_cargo(path));
-    let orphans = orphans.filter(|path| {
+    // Modules by their places, and the ends of paths.
+    let (mut declared, mut paths) = (BTreeSet::new(), BTreeSet::new());
+    for (path, text) in files {
+        let module = path.trim_end_matches(".rs");
+        let (folder, _) = module.rsplit_once('/').unwrap_or(("", module));
+        for line in text.lines().map(str::trim) {
+            if let Some(named) = line.strip_prefix("#[path = \"") {
+                let named = named.trim_start_matches("../").trim_end_matches("\"]");
+                paths.insert(format!("/{named}"));
+            } else if let Some((before, name)) = line.split_once("mod ")
+                && (before.is_empty() || before.starts_with("pub"))
+            {
+                let name = name.trim_end_matches([';', '{', ' ']);
+                declared.extend([folder, module].map(|place| format!("{place}/{name}")));
+            }
+        }
+    }
+    let is_found = |path: &str| {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let last = folder.rsplit('/').next().unwrap_or(folder);
         // `a/b/mod.rs` is the module `b` of the folder `a`.
         let module = path.trim_end_matches(".rs").trim_end_matches("/mod");
-        let (folder, name) = module.rsplit_once('/').unwrap_or(("", module));
-        let near = |other: &str| {
-            let around = other.rsplit_once('/').map_or("", |(folder, _)| folder);
-            around == folder || other.trim_end_matches(".rs") == folder
-        };
-        let last = folder.rsplit('/').next().unwrap_or(folder);
-        !files.iter().any(|(other, text)| {
-            other != *path && (near(other) || text.contains("#[path")) && declares(text, last, name)
-        })
-    });
-    orphans.cloned().collect()
+        ["main.rs", "lib.rs", "build.rs"].contains(&name)
+            // A program, test, bench or example of one file.
+            || ["bin", "tests", "benches", "examples"].contains(&last)
+            || declared.contains(module)
+            || paths.iter().any(|end| path.ends_with(end.as_str()))
+    };
+    files.iter().map(|(path, _)| path).filter(|path| !is_found(path)).cloned().collect()
 }
 
 #[test]
@@ -344,10 +343,12 @@ fn these_checks_find_what_they_look_for() {
         file("src/a/d.rs", ""),
         file("src/c/e.rs", ""),
         file("tests/rules/exact/mod.rs", ""),
-        file("tests/rules/main.rs", "mod exact;"),
+        file("tests/rules/main.rs", "mod exact;\n#[path = \"../x/far.rs\"]\nmod far;"),
+        file("tests/x/far.rs", "// mod near;"),
+        file("tests/x/near.rs", ""),
         file("tests/rules/exact/lost.rs", ""),
     ];
-    assert_eq!(undeclared(&tree), ["src/a/d.rs", "tests/rules/exact/lost.rs"]);
+    assert_eq!(undeclared(&tree), ["src/a/d.rs", "tests/x/near.rs", "tests/rules/exact/lost.rs"]);
 
     let wide = "x".repeat(WIDEST);
     let text = format!("let a = {wide};\n/// | {wide} |\n/// ```text\n/// {wide}\n/// ```\n");

@@ -17,7 +17,7 @@ use std::{
 };
 
 use clap::{
-    Parser, Subcommand,
+    CommandFactory, Parser, Subcommand,
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use gradvine::{experiment::SECTIONS, inputs};
@@ -177,7 +177,6 @@ pub fn run(program: Program, arguments: Vec<OsString>) -> u8 {
 
 /// The error of an argument that is a section of experiments, with the way to give a setting.
 fn with_tip(mut error: clap::Error, command: &OsStr) -> clap::Error {
-    const COMMANDS: [&str; 5] = ["train", "simulate", "plan", "lab", "compare"];
     let is_section = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(argument)) => {
             let name = argument.trim_start_matches('-').split(['.', '=']).next();
@@ -186,7 +185,12 @@ fn with_tip(mut error: clap::Error, command: &OsStr) -> clap::Error {
         _ => false,
     };
     let is_unknown = error.kind() == ErrorKind::UnknownArgument;
-    if is_unknown && is_section && COMMANDS.iter().any(|with_set| command == *with_set) {
+    let takes_settings = || {
+        let commands = Cli::command();
+        let found = commands.find_subcommand(command);
+        found.is_some_and(|one| one.get_arguments().any(|it| it.get_long() == Some("set")))
+    };
+    if is_unknown && is_section && takes_settings() {
         let tip = "give settings of the experiment as '--set SECTION.KEY=VALUE', such as '--set \
                    data.source=FILE'; 'gradvine experiment' explains all of them";
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
