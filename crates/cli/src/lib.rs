@@ -175,8 +175,8 @@ pub fn run(program: Program, arguments: Vec<OsString>) -> u8 {
     exit_code(result)
 }
 
-/// The error of an argument that is a section of experiments and like no argument there is, with the
-/// way to give a setting.
+/// The error of an argument that is a section of experiments and like no argument there is, with
+/// the way to give a setting.
 fn with_tip(mut error: clap::Error, command: &OsStr) -> clap::Error {
     let is_section = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(argument)) => {
