@@ -76,6 +76,7 @@ macro_rules! internals {
     };
 }
 
+mod cluster;
 pub mod compress;
 pub mod config;
 pub mod data;

@@ -9,13 +9,13 @@ use libp2p::{Multiaddr, PeerId, identity::Keypair};
 
 use super::{
     deployment::{addresses_of, check_link},
-    host::{Host, HostConfig},
-    life::{
-        attempts::{Network, Opened, Part, run_attempts},
-        limits::Deadlines,
+    driver::{
+        self, Network, Opens, Role,
         links::{HostLinks, OwnRuntime},
+        observer::LocalObserver,
     },
-    link::{hello::RunCard, wire::ASSEMBLY},
+    host::{Host, HostConfig},
+    link::{hello::RunCard, limits::Deadlines, wire::ASSEMBLY},
     neighbour::Neighbour,
     relay::reservations::is_relayed,
     runtime,
@@ -26,6 +26,11 @@ use super::{
     upnp::{self, Forwarding},
 };
 use crate::{
+    cluster::{
+        Opening,
+        limits::Limits,
+        part::{Adjacent, Part},
+    },
     config::ConfigError,
     drive::{Ended, NodeSpec, Observer, RunError},
     mixing::Topology,
@@ -190,16 +195,32 @@ pub(crate) fn alone(
     observer: &mut dyn Observer,
     stop: &mut dyn FnMut() -> bool,
 ) -> Result<Ended, RunError> {
-    let neighbours = place.neighbours.clone();
-    run_attempts(&mut place, neighbours, spec, design, checkpoints, observer, stop)
+    let limits = Limits::of(&design.experiment);
+    let role = Role { design, limits, checkpoints, resumes: true };
+    let mut local = LocalObserver { node: place.node, observer };
+    driver::run(spec, role, &mut place, &mut local, stop)
+}
+
+impl Place {
+    /// The neighbours, by their numbers among the members.
+    fn neighbours_in(&self, part: &Part<'_>, opening: &Opening) -> Vec<Neighbour> {
+        let one = |(neighbour, adjacent): (&Neighbour, &Adjacent)| {
+            let ban = opening.bans.iter().find(|(node, _)| *node == adjacent.number);
+            let ban = ban.map(|(_, ban)| ban.clone());
+            let Adjacent { node, unused, .. } = *adjacent;
+            Neighbour { node, unused, ban, ..neighbour.clone() }
+        };
+        self.neighbours.iter().zip(&part.neighbours).map(one).collect()
+    }
 }
 
 impl Network for Place {
-    fn open(&mut self, part: &Part<'_>, restarts: bool, assembly: bool) -> Opened {
+    fn open(&mut self, part: &Part<'_>, opening: &Opening, resumes: bool) -> Opens {
         let runtime = runtime()?;
         let experiment = &part.whole.experiment;
         let (own, events) = mpsc::channel();
-        let id = if assembly { ASSEMBLY } else { part.membership.id };
+        let id = if opening.chooses { ASSEMBLY } else { part.membership.id };
+        let neighbours = self.neighbours_in(part, opening);
         let config = HostConfig {
             key: self.key.clone(),
             listen: self.listen.clone(),
@@ -207,15 +228,15 @@ impl Network for Place {
             relayed: experiment.run.relayed,
             node: part.id,
             nodes: part.topology().nodes(),
-            neighbours: part.neighbours.clone(),
+            neighbours,
             card: RunCard::new(part.whole).in_membership(id, part.numbers.clone()),
             frame_limit: part.design().frame_limit(),
             congestion: experiment.run.congestion.clone(),
             security: self.security,
             outside: self.upnp.then(|| self.forwarding.outside()),
             deadlines: Deadlines::of(experiment),
-            restarts,
-            assembly: assembly.then(|| Arc::clone(part.topology())),
+            restarts: resumes,
+            assembly: opening.chooses.then(|| Arc::clone(part.topology())),
             events: own.clone(),
         };
         let host = runtime.block_on(Host::start(config));
@@ -229,11 +250,10 @@ impl Network for Place {
         if self.upnp {
             self.forwarding.start(&self.listen);
         }
-        let dialled = part.neighbours.iter().filter_map(|neighbour| {
-            let number = part.numbers[neighbour.node.index()];
-            let addresses = neighbour.addresses.clone();
-            self.dialled.contains(&number).then_some((neighbour.node, addresses))
-        });
+        let dialled = self.neighbours.iter().zip(&part.neighbours);
+        let dialled = dialled.filter(|(_, adjacent)| self.dialled.contains(&adjacent.number));
+        let dialled =
+            dialled.map(|(neighbour, adjacent)| (adjacent.node, neighbour.addresses.clone()));
         host.connect(dialled);
         let runtime = OwnRuntime(Some(runtime));
         Ok((Box::new(HostLinks { host, events, runtime }), own))

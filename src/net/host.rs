@@ -25,14 +25,14 @@ use tokio::{
 
 use super::{
     answers::{Counterpart, Served, probe_protocol, serve},
-    life::{event::Event, limits::Deadlines, rounds::status::Status},
+    driver::status::Status,
     link::{
         handshake::{Purpose, protocol},
-        hello::RunCard,
+        hello::{RunCard, sentence},
+        limits::Deadlines,
         programs::Programs,
         session::{Inbox, RETURNED, random},
         task::{Leaving, Link, SLOTS},
-        wire::StartMessage,
     },
     neighbour::Neighbour,
     relay::reservations::{Reservations, is_relayed},
@@ -45,7 +45,14 @@ use super::{
         swarm::{Behaviour, SwarmTask, listen, swarm},
     },
 };
-use crate::{config::ConfigError, gossip::Cause, mixing::Topology, run::Security, units::NodeId};
+use crate::{
+    cluster::{event::Event, message::StartMessage},
+    config::ConfigError,
+    gossip::Cause,
+    mixing::Topology,
+    run::Security,
+    units::NodeId,
+};
 
 /// How often a node that has finished looks whether to wait no longer.
 const POLL: Duration = Duration::from_millis(100);
@@ -115,7 +122,6 @@ pub struct Host {
 
 /// The core's ends of a link's queues.
 struct Handles {
-    name: String,
     frames: mpsc::Sender<Arc<Vec<u8>>>,
     spare: mpsc::Sender<Vec<u8>>,
     start_messages: watch::Sender<Option<StartMessage>>,
@@ -184,7 +190,7 @@ impl Common<'_> {
             status: Arc::clone(&self.status),
             close: self.close.clone(),
         };
-        let handles = Handles { name: neighbour.name.clone(), frames, spare, start_messages };
+        let handles = Handles { frames, spare, start_messages };
         Ok((link, handles, connection))
     }
 }
@@ -291,11 +297,6 @@ impl Host {
         })
     }
 
-    /// The name of a neighbour, also of one that is not a member.
-    pub(crate) fn name(&self, node: NodeId) -> &str {
-        self.links.get(&node).map_or("", |link| &link.name)
-    }
-
     pub(crate) fn peer(&self) -> PeerId {
         self.peer
     }
@@ -341,6 +342,10 @@ impl Host {
     /// Sends a start message. A new one replaces an older one that was not sent yet.
     pub fn send_start(&self, to: NodeId, message: StartMessage) {
         if let Some(link) = self.links.get(&to) {
+            let message = match message {
+                StartMessage::Waiting(text) => StartMessage::Waiting(sentence(&text)),
+                other => other,
+            };
             link.start_messages.send_replace(Some(message));
         }
     }

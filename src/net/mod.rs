@@ -15,11 +15,11 @@
 mod alone;
 mod answers;
 mod deployment;
+mod driver;
 #[cfg(test)]
 mod faults;
 mod host;
 pub mod identity;
-mod life;
 mod link;
 mod neighbour;
 mod ports;
@@ -36,15 +36,20 @@ pub use relay::{Relay, RelayEvent, RelayFile};
 pub(crate) use runtime::runtime_for;
 pub use together::{together, together_in};
 
+internals!(crate::cluster::{
+    event::{Difference, Event}, message::StartMessage,
+});
+
 internals!({
     alone::Place,
     answers::Counterpart,
     deployment::{check_checkpoints, check_deployment},
     host::{Host, HostConfig},
-    life::{event::{Difference, Event}, limits::Deadlines, rounds::status::Status},
+    driver::status::Status,
     link::{
         hello::RunCard,
-        wire::{Hello, Message, Reason, Section, StartMessage, decode, encode},
+        limits::Deadlines,
+        wire::{Hello, Message, Reason, Section, decode, encode},
     },
     neighbour::Neighbour,
     runtime::runtime,

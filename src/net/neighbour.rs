@@ -2,8 +2,7 @@
 
 use libp2p::{Multiaddr, PeerId};
 
-use super::life::ban::Ban;
-use crate::units::NodeId;
+use crate::{cluster::ban::Ban, units::NodeId};
 
 /// A neighbour as the topology names it.
 #[derive(Clone, Debug)]

@@ -30,7 +30,7 @@ use tokio::{
 use super::{
     Place, VERSION,
     answers::{CHUNK, Counterpart, STEP, Served, TRIPS, clock, probe_protocol, send_for, serve},
-    life::links::SHUTDOWN,
+    driver::links::SHUTDOWN,
     link::{
         handshake::{Purpose, protocol},
         session::random,

@@ -3,7 +3,7 @@
 use std::{
     path::Path,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
         mpsc::{self, RecvTimeoutError, SyncSender},
     },
@@ -14,20 +14,20 @@ use std::{
 use libp2p::{Multiaddr, PeerId, identity::Keypair};
 
 use super::{
-    host::{Host, HostConfig},
-    life::{
-        limits::{Deadlines, Limits},
-        links::{HostLinks, OwnRuntime},
+    driver::{
+        self, Network, Opens, Role,
+        links::{HostLinks, Links, OwnRuntime},
         observer::NodeObserver,
-        worker::{Start, Stopped, Worker},
     },
-    link::hello::RunCard,
+    host::{Host, HostConfig},
+    link::{hello::RunCard, limits::Deadlines},
     neighbour::Neighbour,
     runtime_for,
     transport::dial::{Reachable::Directly, dials},
 };
 use crate::{
-    drive::{Elapsed, Ended, Lent, Membership, NodeSpec, Observer, RunError, Waiting},
+    cluster::{Opening, event::Event, limits::Limits, part::Part},
+    drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError, Waiting},
     experiment::Transport,
     gossip::{Failure, OwnModel, RoundDone},
     run::{Checkpoints, Design, Security, Whole},
@@ -206,19 +206,24 @@ fn together_from(
     let runtime = runtime_for(count)?;
     let workers = runtime.block_on(hosts(count, design, transport))?;
     let stop_round = Mutex::new(StopRound::default());
+    let limits = Limits::of(&design.experiment);
+    // In one process no node can be absent, or be started later.
+    let limits =
+        Limits { may_continue: false, start: None, connect: limits.connect.min(CONNECT), ..limits };
     let (leave, mut asked) = (AtomicBool::new(false), None);
     let leave = &leave;
     let (sender, reports) = mpsc::sync_channel(MAX_UNSEEN.max(2 * count));
     let mut results: Vec<Option<Result<Ended, RunError>>> = (0..count).map(|_| None).collect();
     thread::scope(|scope| {
-        for (worker, spec) in workers.into_iter().zip(specs) {
+        for (mut worker, spec) in workers.into_iter().zip(specs) {
             let id = worker.id;
             let checkpoints = checkpoints(id);
             let mut reporter =
                 Reporter { node: id, stop_round: &stop_round, reports: sender.clone() };
             let started = threads::spawn_scoped(scope, "gradvine-node", move || {
                 let mut stop = || leave.load(Ordering::Relaxed);
-                let ended = run_worker(worker, spec, checkpoints, &mut reporter, &mut stop);
+                let role = Role { design, limits, checkpoints, resumes: false };
+                let ended = driver::run(spec, role, &mut worker, &mut reporter, &mut stop);
                 let _ = reporter.reports.send(Report::Ended(id, ended));
             });
             if let Err(error) = started {
@@ -248,32 +253,18 @@ fn together_from(
     verdict(results)
 }
 
-/// Runs one node of all to its end.
-fn run_worker(
-    worker: Worker,
-    spec: NodeSpec,
-    checkpoints: Option<Checkpoints>,
-    reporter: &mut Reporter,
-    stop: &mut dyn FnMut() -> bool,
-) -> Result<Ended, RunError> {
-    let NodeSpec { config, learner } = spec;
-    let node = config.id;
-    let start = Start {
-        config,
-        membership: Membership::all(worker.topology.nodes()),
-        learner: Arc::new(Mutex::new(learner)),
-        checkpoints,
-        took_part: false,
-        confirms: false,
-        results: None,
-    };
-    worker.run(start, reporter, stop).map_err(|stopped| match stopped {
-        Stopped::Failed(error) => error,
-        Stopped::Restarted(peer, _) => RunError::Restarted(peer),
-        Stopped::Absent(peers, _) => RunError::Absent(peers),
-        Stopped::Broken(_, failure) => RunError::Failed { node, failure },
-        Stopped::Silent(peer, text) => RunError::Deadline { nodes: vec![peer], text },
-    })
+/// The host of one node of all, which opens its links once.
+struct Worker {
+    id: NodeId,
+    /// Its links, and the sender of its own events.
+    opened: Option<(Box<dyn Links>, mpsc::Sender<Event>)>,
+}
+
+impl Network for Worker {
+    fn open(&mut self, _part: &Part<'_>, _opening: &Opening, _resumes: bool) -> Opens {
+        let again = || RunError::Network("the links of one process are opened once".into());
+        self.opened.take().ok_or_else(again)
+    }
 }
 
 /// All results, or the first failure that caused the others.
@@ -342,25 +333,13 @@ async fn hosts(
     }
     let addresses: Vec<Vec<Multiaddr>> =
         hosts.iter().map(|(host, ..)| host.listen_addresses().to_vec()).collect();
-    let limits = Limits::of(&design.experiment);
     let worker = |(index, (host, events, own)): (usize, (Host, _, _))| {
         let id = NodeId::from(index);
         let ours = |node: &&NodeId| dials(&host.peer(), Directly, &peers[node.index()], Directly);
         let dialled = design.topology.neighbours(id).iter().filter(ours);
         host.connect(dialled.map(|&node| (node, addresses[node.index()].clone())));
-        Worker {
-            id,
-            topology: Arc::clone(&design.topology),
-            links: Box::new(HostLinks { host, events, runtime: OwnRuntime::default() }),
-            own,
-            // In one process no node can be absent, or be started later.
-            limits: Limits {
-                may_continue: false,
-                start: None,
-                connect: limits.connect.min(CONNECT),
-                ..limits
-            },
-        }
+        let links = HostLinks { host, events, runtime: OwnRuntime::default() };
+        Worker { id, opened: Some((Box::new(links), own)) }
     };
     Ok(hosts.into_iter().enumerate().map(worker).collect())
 }

@@ -7,9 +7,9 @@ use super::{
     state::{Outcome, Ran, World},
 };
 use crate::{
+    cluster::assembly::check::check_adopted,
     drive::{Ended, Membership, RunError},
     mixing::Topology,
-    net::life::agreement::assembly::check::check_adopted,
     replay,
     run::{Summary, Whole},
     units::NodeId,

@@ -6,13 +6,14 @@ use futures::FutureExt;
 
 use super::state::{Act, Bug, Connection, HostState, Parcel, Piece, State};
 use crate::{
+    cluster::{checkpoints::Saves, message::StartMessage},
     gossip::Cause,
     net::{
         Event,
-        life::rounds::status::{Beat, Saves},
+        driver::status::{Beat, news},
         link::{
             session::{Meeting, Outbox, meet},
-            wire::{Message, Reason, StartMessage},
+            wire::{Message, Reason},
         },
     },
     units::NodeId,
@@ -392,8 +393,11 @@ fn receive(state: &mut State, connection: u64, from: usize, parcel: Parcel) {
             }
             notify(state, connection, side, Event::Start { from: node, message });
         }
-        Message::Saved(saved) => status.add_saved(me, &saved),
-        Message::Schedule(schedule) => status.add_schedule(me, schedule),
+        Message::Saved(saved) => {
+            let saved = saved.into_iter().map(|(node, rounds)| (NodeId(node), rounds)).collect();
+            notify(state, connection, side, Event::Saved(saved));
+        }
+        Message::Schedule(schedule) => notify(state, connection, side, Event::Schedule(schedule)),
         Message::Working(beats) => {
             let beat = |(node, count, absent)| Beat { node: NodeId(node), count, absent };
             let beats: Vec<Beat> = beats.into_iter().map(beat).collect();
@@ -425,7 +429,7 @@ fn tick(state: &mut State, connection: u64, side: usize) {
     let Some((host, node)) = end_of(state, connection, side) else { return };
     let (status, me, every) = (Arc::clone(&host.status), host.id, host.deadlines.heartbeat / 5);
     let end = host.ends.get_mut(&node).expect("it is an end");
-    let mut messages = status.saves().news(&mut end.saves);
+    let mut messages = news(&status.saves(), &mut end.saves);
     let received = end.inbox.received().take();
     if received != std::mem::replace(&mut end.acknowledged, received) {
         messages.push(Message::Ack(received));

@@ -15,20 +15,21 @@ use super::{
     task::wait_until,
 };
 use crate::{
+    cluster::{
+        checkpoints::Saves,
+        message::StartMessage,
+        part::{Adjacent, Part},
+    },
     gossip::Cause,
     net::{
         Event,
+        driver::{links::Links, status::Status},
         host::{MOST_ABSENT, PARTING},
-        life::{
-            attempts::Part,
-            limits::Deadlines,
-            links::Links,
-            rounds::status::{Saves, Status},
-        },
         link::{
+            limits::Deadlines,
             session::{Inbox, Outbox, RETURNED},
             task::SLOTS,
-            wire::{Message, Reason, StartMessage},
+            wire::{Message, Reason},
         },
     },
     units::NodeId,
@@ -43,7 +44,6 @@ pub(super) struct SimulatedLinks {
     machine: usize,
     host: u64,
     status: Arc<Status>,
-    names: LiteMap<NodeId, String>,
     is_over: bool,
 }
 
@@ -59,13 +59,12 @@ impl SimulatedLinks {
         close_host(state, machine);
         let used = part.neighbours.iter().filter(|neighbour| !neighbour.unused);
         let status = Arc::new(Status::new(used.map(|neighbour| neighbour.node)));
-        let end = |neighbour: &crate::net::Neighbour| {
+        let end = |neighbour: &Adjacent| {
             let (spare, returned) = mpsc::channel(RETURNED);
-            let other = part.numbers[neighbour.node.index()].index();
+            let other = neighbour.number.index();
             End {
                 machine: other,
                 unused: neighbour.unused,
-                name: neighbour.name.clone(),
                 outbox: Outbox::default(),
                 // So that frames of these small models arrive in pieces too.
                 inbox: Inbox::new(returned).cutting(200, 64),
@@ -84,7 +83,6 @@ impl SimulatedLinks {
         };
         let ends: LiteMap<NodeId, End> =
             part.neighbours.iter().map(|neighbour| (neighbour.node, end(neighbour))).collect();
-        let names = ends.iter().map(|(node, end)| (*node, end.name.clone())).collect();
         let host = state.id();
         let incarnation = state.id();
         let deadlines = Deadlines::of(&part.whole.experiment);
@@ -101,7 +99,7 @@ impl SimulatedLinks {
         };
         state.hosts.insert(host, one);
         state.machines[machine].host = Some(host);
-        SimulatedLinks { world: Arc::clone(world), machine, host, status, names, is_over: false }
+        SimulatedLinks { world: Arc::clone(world), machine, host, status, is_over: false }
     }
 }
 
@@ -141,10 +139,6 @@ impl Links for SimulatedLinks {
         if let Some((connection, side)) = end.connection {
             send_due(state, connection, side);
         }
-    }
-
-    fn name(&self, node: NodeId) -> &str {
-        self.names.get(&node).map_or("", String::as_str)
     }
 
     fn status(&self) -> &Arc<Status> {

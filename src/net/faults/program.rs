@@ -23,6 +23,7 @@ use super::{
     task::{self, Killed, Task, pass},
 };
 use crate::{
+    cluster::{Opening, limits::Limits, part::Part},
     config::ConfigError,
     data::{Disk, replace_file},
     drive::{
@@ -34,11 +35,8 @@ use crate::{
         tree::{Readers, Setup},
     },
     net::{
-        Neighbour, PeerId, RunCard,
-        life::{
-            attempts::{Network, Opened, Part, run_attempts},
-            clock::virtual_time,
-        },
+        RunCard,
+        driver::{self, Network, Opens, Role, clock::virtual_time, observer::LocalObserver},
         link::wire::ASSEMBLY,
     },
     run::{
@@ -104,15 +102,6 @@ fn run(machine: usize, world: &Arc<World>) -> Result<Ended, RunError> {
     }
     checkpoints.results = complete.as_ref().map(|made| Written::of(&made.mean, &made.history));
     let node = NodeId::from(machine);
-    let neighbour = |&node: &NodeId| Neighbour {
-        node,
-        name: design.topology.node(node).name.clone(),
-        peer: PeerId::random(),
-        unused: false,
-        addresses: Vec::new(),
-        ban: None,
-    };
-    let neighbours = design.topology.neighbours(node).iter().map(neighbour).collect();
     let mut learner = whole.spec(node).learner;
     let config = design.node(node, learner.setup(), Readers::Everyone);
     let learner = Box::new(Paced { learner, world: Arc::clone(world) });
@@ -120,15 +109,14 @@ fn run(machine: usize, world: &Arc<World>) -> Result<Ended, RunError> {
     let mut observer = Writer { disk: &*disk, resumed: false };
     let stop = &mut || world.lock().machines[machine].is_asked_to_leave;
     let mut network = Simulated { machine, world: Arc::clone(world) };
-    let ended = run_attempts(
-        &mut network,
-        neighbours,
-        NodeSpec { config, learner },
-        &design,
-        Some(checkpoints.clone()),
-        &mut observer,
-        stop,
-    );
+    let role = Role {
+        design: &design,
+        limits: Limits::of(&design.experiment),
+        checkpoints: Some(checkpoints.clone()),
+        resumes: true,
+    };
+    let mut local = LocalObserver { node, observer: &mut observer };
+    let ended = driver::run(NodeSpec { config, learner }, role, &mut network, &mut local, stop);
     match (ended, complete) {
         (Err(error), Some(complete)) if error.confirms(observer.resumed, may_continue) => {
             checkpoints.retain(|_| false);
@@ -219,9 +207,9 @@ struct Simulated {
 }
 
 impl Network for Simulated {
-    fn open(&mut self, part: &Part<'_>, restarts: bool, assembly: bool) -> Opened {
-        let membership = if assembly { ASSEMBLY } else { part.membership.id };
-        let links = SimulatedLinks::open(&self.world, self.machine, part, membership, restarts);
+    fn open(&mut self, part: &Part<'_>, opening: &Opening, resumes: bool) -> Opens {
+        let membership = if opening.chooses { ASSEMBLY } else { part.membership.id };
+        let links = SimulatedLinks::open(&self.world, self.machine, part, membership, resumes);
         // Gradients are computed on this thread.
         let (own, _) = std::sync::mpsc::channel();
         Ok((Box::new(links), own))

@@ -14,18 +14,16 @@ use tokio::sync::mpsc;
 
 use super::files::Files;
 use crate::{
+    cluster::{checkpoints::Saves, message::StartMessage},
     drive::{Ended, Membership, RunError},
     experiment::Experiment,
     mixing::Topology,
     net::{
         self, Event,
-        life::{
-            limits::Deadlines,
-            rounds::status::{Saves, Status},
-        },
+        driver::status::Status,
         link::{
+            limits::Deadlines,
             session::{Inbox, Outbox},
-            wire::StartMessage,
         },
     },
     rng::Sequence,
@@ -286,7 +284,6 @@ pub(super) struct End {
     /// The machine at the other end.
     pub machine: usize,
     pub unused: bool,
-    pub name: String,
     pub outbox: Outbox,
     pub inbox: Inbox,
     pub spare: mpsc::Sender<Vec<u8>>,

@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::state::{Message, Wake, World};
-use crate::net::life::clock::virtual_time;
+use crate::net::driver::clock::virtual_time;
 
 /// The program of this thread.
 pub(super) struct Task {

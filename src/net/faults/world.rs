@@ -20,7 +20,7 @@ use super::{
 use crate::{
     drive::{Membership, describe_panic},
     mixing::Topology,
-    net::{self, life::clock::virtual_time},
+    net::{self, driver::clock::virtual_time},
     rng::{Purpose, Stream},
 };
 

@@ -23,12 +23,13 @@ use super::{
     session::Received,
     streams::{Done, LastReceived, Reader, Writer, listen},
     task::{CLOSING, End, Link},
-    wire::{self, Message, Reason, StartMessage},
+    wire::{self, Message, Reason},
 };
 use crate::{
+    cluster::{checkpoints::Saves, message::StartMessage},
     gossip::Cause,
     net::{
-        life::rounds::status::{Beat, Saves},
+        driver::status::{Beat, news},
         transport::peers::{CONNECTED_AGAIN, Connection},
     },
     units::NodeId,
@@ -219,7 +220,7 @@ impl Link {
     /// What this node knows again about the work of all nodes; if it is nothing, from time to time
     /// a heartbeat.
     fn signs_of_work(&self, open: &mut Open) -> Vec<Message> {
-        let saves = self.status.saves().news(&mut open.sent_saves);
+        let saves = news(&self.status.saves(), &mut open.sent_saves);
         let paces = self.status.paces().news(&mut open.sent_paces);
         let paces = (!paces.is_empty()).then_some(Message::Pace(paces));
         self.status.beat(self.me, self.deadlines.heartbeat / BEATS);

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use super::limits::Budget;
 use super::{
     streams::Done,
     task::{End, Leaving},
     wire::WireError,
 };
-use crate::{gossip::Cause, net::life::limits::Budget};
+use crate::gossip::Cause;
 
 /// How far the two ends are in saying goodbye.
 #[derive(Default)]

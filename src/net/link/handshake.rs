@@ -15,11 +15,9 @@ use super::{
     wire::{self, Hello, Message, Reason, WireError},
 };
 use crate::{
+    cluster::{ban::Ban, event::Difference},
     config::ConfigError,
-    net::{
-        VERSION,
-        life::{ban::Ban, event::Difference},
-    },
+    net::VERSION,
 };
 
 /// The purpose of a stream.

@@ -9,12 +9,16 @@ use super::{
     handshake::kind,
     hello::sentence,
     task::{End, Link},
-    wire::{Beginning, MOST_CHANGES, MOST_ROUNDS, Message, Reason, Saved, StartMessage},
+    wire::{Message, Reason},
 };
 use crate::{
+    cluster::{
+        event::Event,
+        message::{Beginning, MOST_CHANGES, MOST_ROUNDS, Saved, StartMessage},
+    },
     drive::Change,
     gossip::Cause,
-    net::life::{event::Event, rounds::status::Beat},
+    net::driver::{clock, status::Beat},
     units::NodeId,
 };
 
@@ -78,16 +82,21 @@ impl Link {
             }
             Message::Saved(saved) => {
                 let exists = |&(node, _): &(u32, u64)| (node as usize) < self.nodes;
-                let saved: Vec<(u32, u64)> = saved.into_iter().filter(exists).collect();
-                self.status.add_saved(self.me, &saved);
+                let saved = saved.into_iter().filter(exists);
+                let saved = saved.map(|(node, rounds)| (NodeId(node), rounds)).collect();
+                let _ = self.events.send(Event::Saved(saved));
             }
-            Message::Pace(paces) => self.status.paces().add(self.me, paces, self.nodes),
+            Message::Pace(paces) => {
+                self.status.paces().add(clock::now(), self.me, paces, self.nodes);
+            }
             Message::Rival(text) => {
                 if !std::mem::replace(&mut goodbyes.told, true) {
                     tracing::warn!("node {} says: {}", self.name, sentence(&text));
                 }
             }
-            Message::Schedule(schedule) => self.status.add_schedule(self.me, schedule),
+            Message::Schedule(schedule) => {
+                let _ = self.events.send(Event::Schedule(schedule));
+            }
             other @ (Message::Hello(_) | Message::Text(..) | Message::Probe) => {
                 return Some(End::Invalid(format!(
                     "it sent {} in the middle of a run",

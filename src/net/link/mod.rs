@@ -8,6 +8,7 @@ pub(crate) mod connection;
 pub(crate) mod goodbyes;
 pub(crate) mod handshake;
 pub(crate) mod hello;
+pub(crate) mod limits;
 pub(crate) mod messages;
 pub(crate) mod outcome;
 pub(crate) mod programs;

@@ -2,7 +2,7 @@
 
 use libp2p::Stream;
 
-use crate::net::life::event::Difference;
+use crate::cluster::event::Difference;
 
 /// The streams of a link that is up.
 pub(crate) struct Streams {

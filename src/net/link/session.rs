@@ -19,7 +19,7 @@ use std::{
 use tokio::sync::{Notify, mpsc};
 
 use super::wire::WireError;
-use crate::{gossip::frame::HEADER, net::life::event::Event, units::NodeId};
+use crate::{cluster::event::Event, gossip::frame::HEADER, units::NodeId};
 
 /// Bytes of frames that are written, but not acknowledged, above which a written frame keeps its
 /// slot: then the core waits for the receiver, and memory stays bounded.

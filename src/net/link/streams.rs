@@ -18,9 +18,7 @@ use super::{
     wire::{self, Message, WireError},
 };
 use crate::{
-    gossip::frame::ENVELOPE,
-    net::life::{event::Event, rounds::status::Status},
-    units::NodeId,
+    cluster::event::Event, gossip::frame::ENVELOPE, net::driver::status::Status, units::NodeId,
 };
 
 /// The most bytes of one write.

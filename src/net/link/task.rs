@@ -29,18 +29,17 @@ use tokio::{
 
 use super::{
     hello::{RunCard, sentence},
+    limits::Deadlines,
     outcome::{Refusal, Streams},
     programs::Programs,
     session::{Inbox, Meeting, Outbox, SharedOutbox, meet},
-    wire::{self, Message, Reason, StartMessage},
+    wire::{self, Message, Reason},
 };
 use crate::{
+    cluster::{ban::Ban, event::Event, message::StartMessage},
     gossip::Cause,
     mixing::Topology,
-    net::{
-        life::{ban::Ban, event::Event, limits::Deadlines, rounds::status::Status},
-        transport::peers::Connection,
-    },
+    net::{driver::status::Status, transport::peers::Connection},
     units::NodeId,
 };
 

@@ -13,9 +13,11 @@ use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    drive::Change,
+    cluster::{
+        message::{CheckpointSchedule, StartMessage},
+        pace::Pace,
+    },
     gossip::frame::ENVELOPE,
-    net::life::{agreement::assembly::News, rounds::pace::Pace},
     units::NodeId,
 };
 
@@ -55,17 +57,6 @@ pub enum Message {
     Pace(Vec<(NodeId, Pace)>),
 }
 
-/// When checkpoints are written. A newer schedule replaces an older one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckpointSchedule {
-    /// The schedule replaces those of lower numbers.
-    pub number: u64,
-    /// The rounds after which the next one is due; 0 for none.
-    pub next: u64,
-    /// The newest round of which every node has one: older ones are removed.
-    pub common: u64,
-}
-
 /// Why a node leaves a run: the first failure that it knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
@@ -75,74 +66,6 @@ pub struct Reason {
     pub text: String,
     /// Whether that node only leaves.
     pub leaves: bool,
-}
-
-/// Messages along the spanning tree until all nodes are linked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum StartMessage {
-    /// To the parent: this node and all nodes below it are linked with all their neighbours.
-    Ready(Saved),
-    /// To the parent and the children: some links are missing, with their names.
-    Waiting(String),
-    /// To the children: all nodes are linked, and the run begins or continues.
-    Begin(Beginning),
-    /// To the parent: this node and all nodes below it have written their results.
-    Written,
-    /// To the children: all nodes have written their results.
-    Over,
-    /// To all neighbours, while members are chosen: what this node knows.
-    Assembly(News),
-}
-
-/// The checkpoints of several nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Saved {
-    /// Nodes and their checkpoints, at most [`MOST_ROUNDS`] of each.
-    pub nodes: Vec<(NodeId, Vec<CheckpointId>)>,
-    /// The newest one of which, as far as one of them knows, all members have had one.
-    pub common: CheckpointId,
-    /// The history that belongs to the newest checkpoint of these nodes.
-    pub history: Vec<Change>,
-}
-
-impl Saved {
-    /// The newest checkpoint of these nodes.
-    pub fn newest(&self) -> CheckpointId {
-        self.nodes.iter().flat_map(|(_, kept)| kept).copied().max().unwrap_or_default()
-    }
-}
-
-/// A checkpoint of a node. A later one is greater.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct CheckpointId {
-    /// The membership in which it was written.
-    pub membership: u64,
-    /// The rounds that it has done.
-    pub rounds: u64,
-}
-
-/// Where a run begins or continues.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Beginning {
-    /// The rounds that were done when it begins.
-    pub rounds: u64,
-    /// Whether all nodes begin at the mean of the models that some have, after round 0.
-    pub from_mean: bool,
-    /// The nodes that have no checkpoint of that round: they give no model to the mean.
-    pub without: Vec<NodeId>,
-    /// All changes of the members so far.
-    pub history: Vec<Change>,
-}
-
-/// The maximum number of checkpoints that a node names.
-pub(crate) const MOST_ROUNDS: usize = 64;
-
-/// The maximum number of changes of a run's members.
-pub(crate) const MOST_CHANGES: usize = 1000;
-
-/// How many changes fit a message between so many nodes.
-pub(crate) fn most_changes(nodes: usize) -> usize {
-    (TEXT_LIMIT / 2 / (64 + 8 * nodes)).min(MOST_CHANGES)
 }
 
 /// The id of no membership: the node takes part in the choice of members.
@@ -324,6 +247,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::cluster::message::Beginning;
 
     fn hello() -> Hello {
         Hello {

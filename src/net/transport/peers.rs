@@ -7,7 +7,7 @@ use libp2p::{PeerId, swarm::ConnectionId};
 use tokio::sync::mpsc;
 
 use super::dial::Dial;
-use crate::net::{life::rounds::status::Status, link::programs::Programs, neighbour::Neighbour};
+use crate::net::{driver::status::Status, link::programs::Programs, neighbour::Neighbour};
 
 /// Why a link is closed whose neighbour has connected again.
 pub(crate) const CONNECTED_AGAIN: &str = "the neighbour has connected again";

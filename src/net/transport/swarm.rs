@@ -44,7 +44,7 @@ use super::{
 use crate::{
     config::ConfigError,
     net::{
-        life::rounds::status::Status,
+        driver::status::Status,
         link::{handshake::version_of, hello::printable},
         neighbour::Neighbour,
         relay::reservations::{Reservations, relay_of},

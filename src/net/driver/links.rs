@@ -10,10 +10,11 @@ use std::{
 
 use tokio::runtime::Runtime;
 
-use super::{event::Event, rounds::status::Status};
+use super::status::Status;
 use crate::{
+    cluster::{event::Event, message::StartMessage},
     gossip::Cause,
-    net::{host::Host, link::wire::StartMessage},
+    net::host::Host,
     units::NodeId,
 };
 
@@ -30,9 +31,6 @@ pub(crate) trait Links: Send {
 
     /// Sends a start message. A new one replaces an older one that was not sent yet.
     fn send_start(&self, to: NodeId, message: StartMessage);
-
-    /// The name of a neighbour, also of one that is not a member.
-    fn name(&self, node: NodeId) -> &str;
 
     /// The state of the links.
     fn status(&self) -> &Arc<Status>;
@@ -83,10 +81,6 @@ impl Links for HostLinks {
 
     fn send_start(&self, to: NodeId, message: StartMessage) {
         self.host.send_start(to, message);
-    }
-
-    fn name(&self, node: NodeId) -> &str {
-        self.host.name(node)
     }
 
     fn status(&self) -> &Arc<Status> {

@@ -15,21 +15,21 @@ use std::{
 
 use litemap::LiteMap;
 
-use super::pace::Paces;
+use super::clock;
 use crate::{
-    net::{
-        life::clock,
-        link::wire::{Beginning, CheckpointSchedule, Message},
-        transport::dial::Reached,
+    cluster::{
+        Facts,
+        checkpoints::Saves,
+        effect::Alive,
+        message::Beginning,
+        pace::{Paces, capped_number, next_number},
     },
+    net::{link::wire::Message, transport::dial::Reached},
     units::NodeId,
 };
 
 /// The newest protocol version that a program knows, if any, and its name.
 type Program = (Option<u32>, String);
-
-/// The most schedules of checkpoints that a node may have missed while its links were lost.
-const MOST_MISSED: u64 = 1 << 20;
 
 /// The state that a host's tasks share with the thread of its core.
 #[derive(Debug)]
@@ -47,11 +47,10 @@ pub struct Status {
     /// Where the run has started.
     beginning: Mutex<Option<Beginning>>,
     work: Mutex<Work>,
+    /// The checkpoints of all nodes, for the neighbours.
     saves: Mutex<Saves>,
     /// For whom nodes wait.
     paces: Mutex<Paces>,
-    /// Counts the changes of `saves`.
-    save_news: AtomicU64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -79,26 +78,15 @@ struct Work {
     heard: LiteMap<NodeId, Alive>,
 }
 
-/// The checkpoints of all nodes, as far as this node knows.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Saves {
-    /// The rounds of each node's newest.
-    pub newest: LiteMap<u32, u64>,
-    /// When the next one is due.
-    pub schedule: CheckpointSchedule,
-}
-
-impl Saves {
-    /// Messages for what is newer than `sent`, which is brought up to date.
-    pub(crate) fn news(&self, sent: &mut Saves) -> Vec<Message> {
-        let is_new = |(node, rounds): &(&u32, &u64)| sent.newest.get(node) != Some(rounds);
-        let saved: Vec<(u32, u64)> =
-            self.newest.iter().filter(is_new).map(|(node, rounds)| (*node, *rounds)).collect();
-        let schedule = (self.schedule != sent.schedule).then_some(self.schedule);
-        *sent = self.clone();
-        let saved = (!saved.is_empty()).then_some(Message::Saved(saved));
-        saved.into_iter().chain(schedule.map(Message::Schedule)).collect()
-    }
+/// Messages for what is newer than `sent`, which is brought up to date.
+pub(crate) fn news(saves: &Saves, sent: &mut Saves) -> Vec<Message> {
+    let is_new = |(node, rounds): &(&NodeId, &u64)| sent.newest.get(*node) != Some(*rounds);
+    let newest = saves.newest.iter().filter(is_new);
+    let saved: Vec<(u32, u64)> = newest.map(|(node, rounds)| (node.0, *rounds)).collect();
+    let schedule = (saves.schedule != sent.schedule).then_some(saves.schedule);
+    sent.clone_from(saves);
+    let saved = (!saved.is_empty()).then_some(Message::Saved(saved));
+    saved.into_iter().chain(schedule.map(Message::Schedule)).collect()
 }
 
 impl Work {
@@ -117,15 +105,6 @@ pub(crate) struct Beat {
     pub absent: bool,
 }
 
-/// The last node that gave a sign of work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Alive {
-    pub node: NodeId,
-    pub when: Instant,
-    /// Whether it waits for a lost link.
-    pub absent: bool,
-}
-
 impl Status {
     /// All links down, before the first attempt.
     pub(crate) fn new(neighbours: impl Iterator<Item = NodeId>) -> Status {
@@ -140,8 +119,7 @@ impl Status {
             beginning: Mutex::default(),
             work: Mutex::new(Work::new()),
             saves: Mutex::default(),
-            paces: Mutex::new(Paces::new()),
-            save_news: AtomicU64::new(0),
+            paces: Mutex::new(Paces::new(clock::now())),
         }
     }
 
@@ -237,7 +215,7 @@ impl Status {
         *self.beginning.lock().unwrap_or_else(PoisonError::into_inner) = Some(beginning);
         // From now on all nodes number what they say.
         self.work().started = clock::now();
-        self.paces().begin();
+        self.paces().begin(clock::now());
     }
 
     /// Where the run has started.
@@ -250,59 +228,38 @@ impl Status {
         self.beginning.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Records that this node has a checkpoint of this round.
-    pub(crate) fn has_saved(&self, me: NodeId, rounds: u64) {
-        self.add(&mut self.saves(), me.0, rounds);
-    }
-
-    /// Records what a neighbour says about the checkpoints of nodes. What this node has, it knows
-    /// itself: no message may say so.
-    pub(crate) fn add_saved(&self, me: NodeId, saved: &[(u32, u64)]) {
-        let mut saves = self.saves();
-        for &(node, rounds) in saved.iter().filter(|(node, _)| *node != me.0) {
-            self.add(&mut saves, node, rounds);
-        }
-    }
-
-    fn add(&self, saves: &mut Saves, node: u32, rounds: u64) {
-        let known = saves.newest.entry(node).or_default();
-        if rounds > *known {
-            *known = rounds;
-            self.save_news.fetch_add(1, Ordering::Release);
-        }
-    }
-
-    /// Takes a schedule of checkpoints that a neighbour passes on, unless a newer one is known.
-    /// Node 0 makes them, and takes none.
-    pub(crate) fn add_schedule(&self, me: NodeId, schedule: CheckpointSchedule) {
-        let known = self.saves().schedule.number;
-        // One false number must not hide all that follow.
-        if me != NodeId(0) && schedule.number <= known.saturating_add(MOST_MISSED) {
-            self.set_schedule(schedule);
-        }
-    }
-
-    /// Records a schedule of checkpoints, unless a newer one is known.
-    pub(crate) fn set_schedule(&self, schedule: CheckpointSchedule) {
-        let mut saves = self.saves();
-        if schedule.number > saves.schedule.number {
-            saves.schedule = schedule;
-            self.save_news.fetch_add(1, Ordering::Release);
-        }
-    }
-
     pub(crate) fn paces(&self) -> MutexGuard<'_, Paces> {
         self.paces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number that changes with the checkpoints that are known.
-    pub(crate) fn save_news(&self) -> u64 {
-        self.save_news.load(Ordering::Acquire)
+    /// The checkpoints that are known, for the neighbours.
+    pub(crate) fn publish(&self, saves: Saves) {
+        *self.saves() = saves;
     }
 
-    /// The checkpoints that are known, and their schedule.
+    /// The checkpoints that neighbours are told of.
     pub(crate) fn saves(&self) -> MutexGuard<'_, Saves> {
         self.saves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the cluster must know of all this.
+    pub(crate) fn facts(&self, computing: bool, waited: Duration, acted: Instant) -> Facts {
+        let (at_work, heard) = {
+            let work = self.work();
+            (work.last, work.heard.clone())
+        };
+        Facts {
+            missing: self.missing(),
+            away: self.away(),
+            host: self.of_host(),
+            bytes: self.bytes(),
+            computing,
+            acted,
+            waited,
+            at_work,
+            heard,
+            paces: self.paces().clone(),
+        }
     }
 
     /// Counts bytes of frames sent or received.
@@ -331,7 +288,7 @@ impl Status {
             work.last_sent = Some(clock::now());
             let started = work.started;
             let (count, absent) = work.beats.entry(me).or_default();
-            (*count, *absent) = (clock::next_number(started, *count), lost);
+            (*count, *absent) = (next_number(clock::since(started), *count), lost);
         }
     }
 
@@ -351,7 +308,7 @@ impl Status {
     pub(crate) fn add_beats(&self, me: NodeId, beats: &[Beat]) {
         let mut work = self.work();
         for &Beat { node, count, absent } in beats.iter().filter(|beat| beat.node != me) {
-            let count = clock::capped_number(work.started, count);
+            let count = capped_number(clock::since(work.started), count);
             let (known, kind) = work.beats.entry(node).or_default();
             if count > *known {
                 (*known, *kind) = (count, absent);
@@ -360,16 +317,6 @@ impl Status {
                 work.heard.insert(node, alive);
             }
         }
-    }
-
-    /// The node whose beat came last.
-    pub(super) fn at_work(&self) -> Option<Alive> {
-        self.work().last
-    }
-
-    /// The last beat of a node.
-    pub(crate) fn heard(&self, node: NodeId) -> Option<Alive> {
-        self.work().heard.get(&node).copied()
     }
 
     fn lock(&self) -> MutexGuard<'_, LiteMap<NodeId, State>> {
@@ -384,7 +331,7 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::life::clock::virtual_time;
+    use crate::net::driver::clock::virtual_time;
 
     const HEARTBEAT: Duration = Duration::from_millis(10);
 
@@ -418,13 +365,13 @@ mod tests {
         let passed = between.new_beats(&mut second);
         assert_eq!(passed, new_beats);
         far.add_beats(NodeId(2), &passed);
-        let alive = far.at_work().unwrap();
+        let alive = far.work().last.unwrap();
         assert_eq!(alive.node, NodeId(0));
         // The same beat on another path is no new_beats; nor is a beat of our own.
         far.add_beats(NodeId(2), &passed);
         let beat = |node, count| Beat { node: NodeId(node), count, absent: false };
         far.add_beats(NodeId(2), &[beat(2, 9)]);
-        assert_eq!(far.at_work(), Some(alive));
+        assert_eq!(far.work().last, Some(alive));
     }
 
     #[test]
@@ -435,7 +382,7 @@ mod tests {
         let hears = |second: u64, count: u64| {
             virtual_time::set(started + Duration::from_secs(second));
             status.add_beats(NodeId(2), &[Beat { node: NodeId(0), count, absent: false }]);
-            status.at_work().map(|alive| alive.when.duration_since(started).as_secs())
+            status.work().last.map(|alive| alive.when.duration_since(started).as_secs())
         };
         assert_eq!(hears(1, 1000), Some(1));
         assert_eq!(hears(2, u64::MAX), Some(2));
@@ -468,27 +415,11 @@ mod tests {
             let beats = heard.new_beats(&mut of_heard);
             of_missed.extend(beats.iter().map(|beat| (beat.node, beat.count)));
             missed.add_beats(NodeId(2), &beats);
-            signs += u64::from(missed.at_work().unwrap().when == clock::now());
+            signs += u64::from(missed.work().last.unwrap().when == clock::now());
             let beats = missed.new_beats(&mut of_missed);
             of_heard.extend(beats.iter().map(|beat| (beat.node, beat.count)));
             heard.add_beats(NodeId(1), &beats);
         }
         assert_eq!(signs, 1);
-    }
-
-    #[test]
-    fn no_message_says_what_this_node_has_saved_and_node_0_takes_no_schedule() {
-        let status = Status::new([].into_iter());
-        status.has_saved(NodeId(1), 40);
-        status.add_saved(NodeId(1), &[(1, u64::MAX), (2, 60)]);
-        let newest: Vec<_> = status.saves().newest.iter().map(|(n, r)| (*n, *r)).collect();
-        assert_eq!(newest, [(1, 40), (2, 60)]);
-        let schedule = |number| CheckpointSchedule { number, next: 50, common: 0 };
-        status.add_schedule(NodeId(0), schedule(1));
-        assert_eq!(status.saves().schedule.number, 0);
-        status.add_schedule(NodeId(1), schedule(u64::MAX));
-        assert_eq!(status.saves().schedule.number, 0, "later ones would be hidden");
-        status.add_schedule(NodeId(1), schedule(9));
-        assert_eq!(status.saves().schedule, schedule(9));
     }
 }

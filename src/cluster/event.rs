@@ -1,14 +1,14 @@
-//! The events that a host sends to the thread of a node's core.
+//! The events that links and the learner report.
 
 use std::time::Duration;
 
 use litemap::LiteMap;
 
+use super::message::{CheckpointSchedule, StartMessage};
 use crate::{
     config::ConfigError,
     drive::RunError,
     gossip::{Cause, Input},
-    net::link::wire::StartMessage,
     units::NodeId,
 };
 
@@ -29,18 +29,6 @@ impl std::fmt::Display for Difference {
             Difference::Programs(text) => f.write_str(text),
         }
     }
-}
-
-/// Keeps a difference to a neighbour, and reports it once.
-pub(super) fn note_difference(
-    differences: &mut LiteMap<NodeId, Difference>,
-    peer: NodeId,
-    difference: Difference,
-) {
-    if !differences.contains_key(&peer) {
-        tracing::warn!("{difference}");
-    }
-    differences.insert(peer, difference);
 }
 
 /// Reports a node that differs from all its neighbours: its own files may be the wrong ones, so the
@@ -136,6 +124,12 @@ pub enum Event {
     },
     /// A neighbour has finished and sends nothing more.
     Goodbye(NodeId),
+    /// A neighbour passes on the newest checkpoints of nodes.
+    Saved(Vec<(NodeId, u64)>),
+    /// A neighbour passes on when checkpoints are written.
+    Schedule(CheckpointSchedule),
+    /// This node's checkpoint after so many rounds is durable.
+    Durable(u64),
     /// A gradient computed on another thread, or a part of it, is ready.
     Computed(Input),
 }

@@ -8,8 +8,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::status::Alive;
-use crate::net::life::limits::{Limits, WARNING_INTERVAL};
+use super::{
+    effect::Alive,
+    limits::{Limits, WARNING_INTERVAL},
+};
 
 /// What a node has seen of the progress of its run.
 #[derive(Debug)]

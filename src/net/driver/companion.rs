@@ -9,11 +9,11 @@ use std::{
     },
 };
 
-use super::status::Status;
+use super::{clock, status::Status};
 use crate::{
+    cluster::event::Event,
     drive::{self, Learner, Lent},
     gossip::{Input, UpdatePart},
-    net::life::{clock, event::Event},
     threads,
     units::Round,
 };

@@ -19,13 +19,13 @@ use std::collections::BTreeSet;
 
 use litemap::LiteMap;
 
+use super::{
+    effect::Effect,
+    message::{Beginning, CheckpointId, Saved, StartMessage, most_changes},
+};
 use crate::{
     drive::{Change, Membership},
     mixing::Topology,
-    net::link::{
-        hello::sentence,
-        wire::{Beginning, CheckpointId, Saved, StartMessage, most_changes},
-    },
     units::{NodeId, Round},
 };
 
@@ -253,7 +253,7 @@ impl Gathering {
     /// * After the newest round of which all have one, written by these members.
     /// * If some have lost theirs, or the members have changed: after the round of which most have
     ///   one, from the mean of their models.
-    fn decide(&self, all: Saved) -> Beginning {
+    fn decide(&self, all: Saved, out: &mut Vec<Effect>) -> Beginning {
         let Saved { nodes, common, mut history } = all;
         let Membership { id, members, cut } = &self.membership;
         let mut memberships: Vec<u64> =
@@ -292,10 +292,10 @@ impl Gathering {
             history.retain(|change| change.is_before(membership, newest.rounds));
             let most = most_changes(nodes.len()).max(1);
             if history.len() >= most {
-                tracing::warn!(
-                    "the members have changed more than {most} times: the history of \
-                                this run keeps the first changes and the last one"
-                );
+                out.push(Effect::Warn(format!(
+                    "the members have changed more than {most} times: the history of this run \
+                     keeps the first changes and the last one"
+                )));
                 history.truncate(most - 1);
             }
             history.push(Change {
@@ -335,10 +335,11 @@ impl Gathering {
         &mut self,
         own: Option<&str>,
         repeat: bool,
+        out: &mut Vec<Effect>,
     ) -> Result<Vec<(NodeId, StartMessage)>, String> {
         let ready = self.ready();
         if let (Some(all), None) = (&ready, self.parent) {
-            let beginning = self.decide(all.clone());
+            let beginning = self.decide(all.clone(), out);
             self.check_begin(&beginning)?;
             self.beginning = Some(beginning);
         }
@@ -350,7 +351,7 @@ impl Gathering {
                 parent,
                 match ready {
                     Some(saved) => StartMessage::Ready(saved),
-                    None => StartMessage::Waiting(sentence(&self.reason(own))),
+                    None => StartMessage::Waiting(self.reason(own)),
                 },
             ));
             self.rest = above;
@@ -360,7 +361,7 @@ impl Gathering {
                 child,
                 match &self.beginning {
                     Some(beginning) => StartMessage::Begin(beginning.clone()),
-                    None => StartMessage::Waiting(sentence(&self.reason(own))),
+                    None => StartMessage::Waiting(self.reason(own)),
                 },
             ));
         }
@@ -436,7 +437,9 @@ mod tests {
                 for node in 0..self.nodes.len() {
                     let own =
                         (self.nodes[node].missing() > 0).then(|| format!("node {node} waits"));
-                    let messages = self.nodes[node].new_messages(own.as_deref(), false).unwrap();
+                    let messages = self.nodes[node]
+                        .new_messages(own.as_deref(), false, &mut Vec::new())
+                        .unwrap();
                     for (to, message) in messages {
                         quiet = false;
                         self.nodes[to.index()].message(node.into(), message).unwrap();

@@ -13,7 +13,7 @@ use std::{
 use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
 
-use crate::{net::life::clock, units::NodeId};
+use crate::units::NodeId;
 
 /// The time over which a node measures its waiting.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -26,6 +26,22 @@ pub(crate) const TOLD: Duration = Duration::from_secs(1);
 const BUSY: u8 = 30;
 const WAITING: u8 = 60;
 const TIMES: u32 = 2;
+
+/// How far the clock of another node may be ahead, in milliseconds: nodes begin a run one after the
+/// other.
+const AHEAD: u64 = 10_000;
+
+/// The number of a node's next statement: the milliseconds since the attempt began, and more than
+/// the number of the statement before. A later statement has a greater number, whatever was missed.
+pub(crate) fn next_number(since: Duration, before: u64) -> u64 {
+    (since.as_millis() as u64).max(before.saturating_add(1))
+}
+
+/// The number of another node's statement, at most [`AHEAD`] of the own clock. So a false number
+/// hides the statements that follow for some seconds only.
+pub(crate) fn capped_number(since: Duration, number: u64) -> u64 {
+    number.min(since.as_millis() as u64 + AHEAD)
+}
 
 /// What a node says about its waiting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,33 +63,45 @@ pub(crate) struct Paces {
 
 impl Paces {
     /// Those of a run that begins now.
-    pub(crate) fn new() -> Paces {
-        Paces { all: LiteMap::new(), started: clock::now() }
+    pub(crate) fn new(now: Instant) -> Paces {
+        Paces { all: LiteMap::new(), started: now }
     }
 
     /// The run begins now: all nodes number what they say from here on.
-    pub(crate) fn begin(&mut self) {
-        self.started = clock::now();
+    pub(crate) fn begin(&mut self, now: Instant) {
+        self.started = now;
     }
 
     /// This node's own is this now. Returns whether that is new.
-    pub(crate) fn set(&mut self, me: NodeId, waits_for: Vec<NodeId>, waiting: Option<u8>) -> bool {
+    pub(crate) fn set(
+        &mut self,
+        now: Instant,
+        me: NodeId,
+        waits_for: Vec<NodeId>,
+        waiting: Option<u8>,
+    ) -> bool {
         let own = self.all.entry(me).or_default();
         let is_new = (&own.waits_for, own.waiting) != (&waits_for, waiting);
         if is_new {
-            let number = clock::next_number(self.started, own.number);
+            let number = next_number(now - self.started, own.number);
             *own = Pace { number, waits_for, waiting };
         }
         is_new
     }
 
     /// Takes those that a neighbour passes on, in a run of so many nodes.
-    pub(crate) fn add(&mut self, me: NodeId, paces: Vec<(NodeId, Pace)>, nodes: usize) {
+    pub(crate) fn add(
+        &mut self,
+        now: Instant,
+        me: NodeId,
+        paces: Vec<(NodeId, Pace)>,
+        nodes: usize,
+    ) {
         let exists = |node: &NodeId| node.index() < nodes;
         for (node, pace) in paces {
             let is_valid = exists(&node) && pace.waits_for.iter().all(exists);
             let known = self.all.get(&node).map_or(0, |known| known.number);
-            let number = clock::capped_number(self.started, pace.number);
+            let number = capped_number(now - self.started, pace.number);
             if is_valid && node != me && number > known {
                 self.all.insert(node, Pace { number, ..pace });
             }
@@ -135,10 +163,9 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    pub(crate) fn new() -> Meter {
-        let (since, told) = (clock::now(), clock::now());
+    pub(crate) fn new(now: Instant) -> Meter {
         let named = BTreeSet::new();
-        Meter { since, waited: Duration::ZERO, share: None, told, slow: None, named }
+        Meter { since: now, waited: Duration::ZERO, share: None, told: now, slow: None, named }
     }
 
     /// The node has waited for so long.
@@ -147,10 +174,10 @@ impl Meter {
     }
 
     /// Whether it is time to say something.
-    pub(crate) fn is_due(&mut self) -> bool {
-        let due = clock::since(self.told) >= TOLD;
+    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
+        let due = now - self.told >= TOLD;
         if due {
-            self.told = clock::now();
+            self.told = now;
         }
         due
     }
@@ -162,14 +189,14 @@ impl Meter {
 
     /// Whether a window is over. Then a node may turn out to hold the run up, with the median of
     /// the shares of waiting of the others; each node is named once.
-    pub(crate) fn turn(&mut self, paces: &Paces) -> Option<(NodeId, u8)> {
-        let length = clock::since(self.since);
+    pub(crate) fn turn(&mut self, now: Instant, paces: &Paces) -> Option<(NodeId, u8)> {
+        let length = now - self.since;
         if length < WINDOW {
             return None;
         }
         let share = 100.0 * self.waited.as_secs_f64() / length.as_secs_f64();
         self.share = Some((10.0 * (share / 10.0).round()).clamp(0.0, 100.0) as u8);
-        (self.since, self.waited) = (clock::now(), Duration::ZERO);
+        (self.since, self.waited) = (now, Duration::ZERO);
         let found = paces.slowest();
         let before = self.slow.take();
         let (node, median) = found?;
@@ -182,7 +209,6 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::life::clock::virtual_time;
 
     fn numbers(nodes: &[u32]) -> Vec<NodeId> {
         nodes.iter().copied().map(NodeId).collect()
@@ -191,30 +217,29 @@ mod tests {
     #[test]
     fn a_chain_is_followed_to_its_end() {
         let now = Instant::now();
-        virtual_time::set(now);
-        let mut paces = Paces::new();
+        let mut paces = Paces::new(now);
         let says = |node: u32, number: u64, waits_for: &[u32]| {
             let pace = Pace { number, waits_for: numbers(waits_for), waiting: None };
             vec![(NodeId(node), pace)]
         };
         assert_eq!(paces.chain(NodeId(0), &numbers(&[1])), numbers(&[1]), "nothing is known");
-        paces.add(NodeId(0), says(1, 1, &[0, 2]), 4);
-        paces.add(NodeId(0), says(2, 1, &[3]), 4);
+        paces.add(now, NodeId(0), says(1, 1, &[0, 2]), 4);
+        paces.add(now, NodeId(0), says(2, 1, &[3]), 4);
         assert_eq!(paces.chain(NodeId(0), &numbers(&[1])), numbers(&[1, 2, 3]));
         // Two that wait for each other, one of which does not exist, and a false number.
-        paces.add(NodeId(0), says(3, 1, &[2]), 4);
+        paces.add(now, NodeId(0), says(3, 1, &[2]), 4);
         assert_eq!(paces.chain(NodeId(0), &numbers(&[1])), numbers(&[1, 2, 3]));
-        paces.add(NodeId(0), says(1, u64::MAX, &[9]), 4);
-        paces.add(NodeId(0), says(1, u64::MAX, &[2]), 4);
-        virtual_time::set(now + Duration::from_secs(11));
-        paces.add(NodeId(0), says(1, 11_000, &[]), 4);
+        paces.add(now, NodeId(0), says(1, u64::MAX, &[9]), 4);
+        paces.add(now, NodeId(0), says(1, u64::MAX, &[2]), 4);
+        let now = now + Duration::from_secs(11);
+        paces.add(now, NodeId(0), says(1, 11_000, &[]), 4);
         assert_eq!(paces.chain(NodeId(0), &numbers(&[1])), numbers(&[1]));
         // What is new is passed on once.
         let mut sent = LiteMap::new();
         assert_eq!(paces.news(&mut sent).len(), 3);
         assert!(paces.news(&mut sent).is_empty());
-        assert!(paces.set(NodeId(0), numbers(&[1]), None));
-        assert!(!paces.set(NodeId(0), numbers(&[1]), None));
+        assert!(paces.set(now, NodeId(0), numbers(&[1]), None));
+        assert!(!paces.set(now, NodeId(0), numbers(&[1]), None));
         assert_eq!(paces.news(&mut sent).len(), 1);
     }
 
@@ -223,21 +248,21 @@ mod tests {
     #[test]
     fn an_old_statement_does_not_pass_for_a_new_one() {
         let now = Instant::now();
-        virtual_time::set(now);
-        let [mut says, mut hears, mut missed] = [Paces::new(), Paces::new(), Paces::new()];
+        let [mut says, mut hears, mut missed] = [(); 3].map(|()| Paces::new(now));
+        let mut later = now;
         let mut news = Vec::new();
         for second in 1..60 {
-            virtual_time::set(now + Duration::from_secs(second));
-            says.set(NodeId(0), numbers(&[1 + second as u32 % 2]), None);
+            later = now + Duration::from_secs(second);
+            says.set(later, NodeId(0), numbers(&[1 + second as u32 % 2]), None);
             news = says.news(&mut LiteMap::new());
             if second < 59 {
-                hears.add(NodeId(1), news.clone(), 4);
+                hears.add(later, NodeId(1), news.clone(), 4);
             }
         }
-        missed.add(NodeId(2), news, 4);
-        missed.add(NodeId(2), hears.news(&mut LiteMap::new()), 4);
+        missed.add(later, NodeId(2), news, 4);
+        missed.add(later, NodeId(2), hears.news(&mut LiteMap::new()), 4);
         assert_eq!(missed.chain(NodeId(3), &numbers(&[0])), numbers(&[0, 2]), "the old one");
-        hears.add(NodeId(1), missed.news(&mut LiteMap::new()), 4);
+        hears.add(later, NodeId(1), missed.news(&mut LiteMap::new()), 4);
         assert_eq!(hears.chain(NodeId(3), &numbers(&[0])), numbers(&[0, 2]));
     }
 
@@ -245,16 +270,14 @@ mod tests {
     fn a_node_that_is_throttled_to_a_sixth_is_noticed_once() {
         let now = Instant::now();
         let noticed = |shares: [u8; 5], windows: u32| {
-            virtual_time::set(now);
-            let (mut meter, mut paces) = (Meter::new(), Paces::new());
+            let (mut meter, mut paces) = (Meter::new(now), Paces::new(now));
             for (node, waiting) in shares.into_iter().enumerate() {
-                paces.set(node.into(), Vec::new(), Some(waiting));
+                paces.set(now, node.into(), Vec::new(), Some(waiting));
             }
             let mut named = Vec::new();
             for window in 1..=windows {
                 meter.add(WINDOW / 4);
-                virtual_time::set(now + window * WINDOW);
-                named.extend(meter.turn(&paces));
+                named.extend(meter.turn(now + window * WINDOW, &paces));
             }
             assert_eq!(meter.share(), Some(30), "a quarter, to the next ten");
             named

@@ -1,0 +1,357 @@
+//! Links this node with all neighbours that are present, and chooses with them who continues.
+//!
+//! * Upon a link that comes up: its node is awaited no longer, and is told all.
+//! * Upon a link that breaks: its node is awaited for `absence.deadline_s`; one that has just
+//!   returned, for a while at least. Upon one that leaves: it is not awaited.
+//! * Upon the news of a neighbour: [`Assembly`] takes them.
+//! * Upon a tick: [`Assembly::step`] says what is next. A membership is recorded before any node
+//!   hears of it. A node that continues waits a moment, so that its neighbours know of it.
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use litemap::LiteMap;
+
+use super::{
+    assembly::{Assembly, News, NextStep},
+    effect::{Effect, Facts},
+    event::Event,
+    limits::{RESULTS_LINGER, WARNING_INTERVAL},
+    message::StartMessage,
+    part::Part,
+};
+use crate::{
+    drive::{Absence, Membership, RunError, Waiting},
+    units::{NodeId, Round},
+};
+
+/// How long a node that continues waits until its neighbours know of it.
+const LEAVING: Duration = Duration::from_secs(2);
+
+/// How long a node that has returned, and is missing once more, is awaited at least: it may be the
+/// one that dials, after a pause.
+const RETURN_GRACE_MIN: Duration = Duration::from_secs(5);
+/// How long such a node is awaited at most.
+const RETURN_GRACE_MAX: Duration = Duration::from_secs(30);
+
+/// What a node knows when it begins to choose.
+#[derive(Debug)]
+pub(crate) struct Before {
+    /// The membership that it has adopted last.
+    pub adopted: Membership,
+    /// Whether it has been part of the run before.
+    pub has_started: bool,
+    /// The rounds of its newest checkpoint.
+    pub newest: u64,
+    /// Identifies its results, if it has written them.
+    pub results: Option<u64>,
+    pub absence: Absence,
+}
+
+/// What has come of the choice.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// This node continues with these members.
+    Continue(Membership),
+    /// The run is over.
+    Over,
+}
+
+/// A node while members are chosen. Nodes have their numbers in the topology of the run.
+#[derive(Debug)]
+pub(crate) struct Choosing {
+    me: NodeId,
+    assembly: Assembly,
+    adopted: Membership,
+    /// Identifies this node's results, if it has written them.
+    results: Option<u64>,
+    newest: u64,
+    /// How long a missing neighbour is awaited, before the run has started and after that.
+    deadline: [Option<Duration>; 2],
+    /// How long this node waits in all.
+    patience: Duration,
+    linked: BTreeSet<NodeId>,
+    /// Since when the other neighbours are missing.
+    lost: LiteMap<NodeId, Instant>,
+    /// Neighbours that are not awaited.
+    late: BTreeSet<NodeId>,
+    /// Neighbours that were linked a moment ago.
+    returned: Vec<NodeId>,
+    /// Neighbours whose files or program differ.
+    different: BTreeSet<NodeId>,
+    started: Instant,
+    /// When another node was last heard.
+    sign: Instant,
+    next_warning: Instant,
+    sent: Option<News>,
+    /// Since when this node continues, or ends.
+    confirms: Option<Instant>,
+    /// The membership that is being recorded.
+    recording: Option<Membership>,
+}
+
+impl Choosing {
+    /// Begins now, with all links of the run.
+    pub(crate) fn new(now: Instant, part: &Part<'_>, before: Before) -> Choosing {
+        let Before { adopted, has_started, newest, results, absence } = before;
+        let (topology, experiment) = (&part.whole.topology, &part.whole.experiment);
+        let (me, nodes) = (part.id, topology.nodes());
+        let quorum = experiment.absence.quorum_of(nodes);
+        let first = experiment.run.start.quorum().map_or(nodes, |quorum| quorum as usize);
+        let quorums = [first, quorum];
+        let assembly =
+            Assembly::new(Arc::clone(topology), me, quorums, adopted.clone(), has_started)
+                .with_results(results);
+        Choosing {
+            me,
+            assembly,
+            adopted,
+            results,
+            newest,
+            deadline: [experiment.run.start.within(), experiment.absence.deadline()],
+            patience: Duration::from_secs_f64(experiment.absence.wait_s),
+            linked: BTreeSet::new(),
+            lost: topology.neighbours(me).iter().map(|peer| (*peer, now)).collect(),
+            late: absence.late.into_iter().collect(),
+            returned: absence.returned,
+            different: BTreeSet::new(),
+            started: now,
+            sign: now,
+            next_warning: now + WARNING_INTERVAL,
+            sent: None,
+            confirms: None,
+            recording: None,
+        }
+    }
+
+    /// Upon the wish of the user: why this node ends.
+    pub(crate) fn interrupted(&self) -> RunError {
+        RunError::Interrupted(Round(self.newest))
+    }
+
+    /// Upon an event of the links.
+    pub(crate) fn event(
+        &mut self,
+        now: Instant,
+        part: &Part<'_>,
+        event: Event,
+        out: &mut Vec<Effect>,
+    ) {
+        match event {
+            Event::Up(peer) | Event::Back { peer, .. } => {
+                self.sign = now;
+                self.linked.insert(peer);
+                self.lost.remove(&peer);
+                self.late.remove(&peer);
+                self.sent = None;
+                let links = part.whole.topology.neighbours(self.me).len();
+                out.push(Effect::Linked { peer, up: self.linked.len(), links });
+            }
+            Event::Lost { peer, reason } | Event::Down { peer, reason } => {
+                self.lose(now, peer, reason, out);
+            }
+            // Whether it wants to leave or has failed: it does not continue.
+            Event::Left { peer, cause } => {
+                self.lose(now, peer, cause.text, out);
+                self.late.insert(peer);
+            }
+            Event::Start { message: StartMessage::Assembly(news), .. } => {
+                self.assembly.receive(news);
+            }
+            Event::OtherMembership(_) => self.sign = now,
+            Event::Differs { peer, difference } => {
+                if self.different.insert(peer) {
+                    out.push(Effect::Warn(difference.to_string()));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn lose(&mut self, now: Instant, peer: NodeId, reason: String, out: &mut Vec<Effect>) {
+        self.linked.remove(&peer);
+        self.lost.entry(peer).or_insert(now);
+        out.push(Effect::LinkLost { peer, reason });
+    }
+
+    /// Upon a membership that is durable.
+    ///
+    /// # Errors
+    /// If it could not be recorded.
+    pub(crate) fn recorded(
+        &mut self,
+        part: &Part<'_>,
+        recorded: Result<(), RunError>,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), RunError> {
+        let Some(membership) = self.recording.take() else { return Ok(()) };
+        if let Err(error) = recorded {
+            // The others find out by themselves that no run can have these members.
+            self.send(out);
+            return Err(error);
+        }
+        out.push(Effect::Warn(continues(part, &membership)));
+        self.assembly.adopt(membership.clone());
+        (self.adopted, self.results) = (membership, None);
+        Ok(())
+    }
+
+    /// Upon a tick: the members, once they are chosen and this node is one of them.
+    ///
+    /// # Errors
+    /// Why this node waits no longer.
+    pub(crate) fn tick(
+        &mut self,
+        now: Instant,
+        part: &Part<'_>,
+        facts: &Facts,
+        out: &mut Vec<Effect>,
+    ) -> Result<Option<Choice>, RunError> {
+        if self.recording.is_some() {
+            return Ok(None);
+        }
+        let after = self.deadline[usize::from(self.assembly.has_started())];
+        self.give_up(now, after);
+        self.assembly.observe(&self.linked, &self.late);
+        let step = self.assembly.step(now);
+        if !matches!(step, NextStep::Confirm | NextStep::End) {
+            self.confirms = None;
+        }
+        let mut missing = Vec::new();
+        match step {
+            NextStep::Adopt(membership) => {
+                // The run must be able to continue with it.
+                if let Err(error) = Part::new(part.whole, self.me, membership.clone()) {
+                    self.send(out);
+                    return Err(error);
+                }
+                out.push(Effect::Record(membership.clone()));
+                self.recording = Some(membership);
+                return Ok(None);
+            }
+            NextStep::Confirm if self.has_waited(now) => {
+                return Ok(Some(Choice::Continue(self.adopted.clone())));
+            }
+            NextStep::Leave => return Ok(Some(Choice::Continue(self.adopted.clone()))),
+            NextStep::End if self.has_waited(now) => {
+                return match self.results {
+                    Some(_) => Ok(Some(Choice::Over)),
+                    None => Err(RunError::Alone(format!(
+                        "the run is over, and node {} was not a member at its end",
+                        part.name(self.me)
+                    ))),
+                };
+            }
+            NextStep::Confirm | NextStep::End => {}
+            NextStep::Wait(nodes) => missing = nodes,
+        }
+        let is_due = now >= self.next_warning;
+        let news = self.assembly.news();
+        if self.sent.as_ref() != Some(&news) || is_due {
+            self.send(out);
+            self.sent = Some(news);
+        }
+        if is_due {
+            self.next_warning = now + WARNING_INTERVAL;
+            self.wait(now, part, (after, missing), facts, out)?;
+        }
+        Ok(None)
+    }
+
+    /// Whether this node has continued, or ended, for long enough.
+    fn has_waited(&mut self, now: Instant) -> bool {
+        now >= *self.confirms.get_or_insert(now) + LEAVING
+    }
+
+    /// Waits no longer for neighbours that have been missing for too long.
+    fn give_up(&mut self, now: Instant, after: Option<Duration>) {
+        for (peer, since) in &self.lost {
+            let most = match self.returned.contains(peer) {
+                true => Some(after.map_or(RETURN_GRACE_MAX, |after| {
+                    after.clamp(RETURN_GRACE_MIN, RETURN_GRACE_MAX)
+                })),
+                false => after,
+            };
+            if most.is_some_and(|most| now >= *since + most) {
+                self.late.insert(*peer);
+            }
+        }
+    }
+
+    fn send(&self, out: &mut Vec<Effect>) {
+        let news = self.assembly.news();
+        let to_all = self.linked.iter().map(|&to| {
+            let message = StartMessage::Assembly(news.clone());
+            Effect::SendStart { to, message }
+        });
+        out.extend(to_all);
+    }
+
+    /// Says for whom this node waits.
+    ///
+    /// # Errors
+    /// If it waits no longer.
+    fn wait(
+        &self,
+        now: Instant,
+        part: &Part<'_>,
+        (after, missing): (Option<Duration>, Vec<NodeId>),
+        facts: &Facts,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), RunError> {
+        let silence = after.map_or(RESULTS_LINGER, |after| after.max(RESULTS_LINGER));
+        if self.results.is_some() && now >= self.sign + silence {
+            let seconds = (now - self.sign).as_secs_f64();
+            return Err(RunError::Alone(format!(
+                "node {} has its results, and for {seconds:.0} s no other node has come: whether \
+                 the others have the same results is not known",
+                part.name(self.me)
+            )));
+        }
+        let text = self.waits(part, &missing, facts);
+        if now >= self.started + self.patience {
+            let seconds = self.patience.as_secs_f64();
+            let text = format!("after {seconds:.0} s {text}");
+            return Err(RunError::Deadline { nodes: missing, text });
+        }
+        out.push(Effect::Warn(text.clone()));
+        out.push(Effect::Waits(Waiting { peers: missing, text }));
+        Ok(())
+    }
+
+    /// For whom this node waits, and why, as far as it is known.
+    fn waits(&self, part: &Part<'_>, missing: &[NodeId], facts: &Facts) -> String {
+        let (present, nodes) = (self.assembly.part().len(), part.whole.topology.nodes());
+        let quorum = self.assembly.quorum();
+        let text = format!(
+            "{present} of {nodes} nodes are present, at least {quorum} continue; node {} waits \
+             for {}",
+            part.name(self.me),
+            if missing.is_empty() { "the others' agreement".into() } else { part.names(missing) }
+        );
+        let troubles = facts.missing.iter().filter(|(_, why)| !why.is_empty());
+        let troubles: Vec<String> =
+            troubles.map(|(peer, why)| format!("node {}: {why}", part.name(*peer))).collect();
+        match troubles.is_empty() {
+            true => text,
+            false => format!("{text} ({})", troubles.join("; ")),
+        }
+    }
+}
+
+/// A membership in words.
+fn continues(part: &Part<'_>, membership: &Membership) -> String {
+    let nodes = part.whole.topology.nodes();
+    let away = membership.absent(nodes);
+    let mut text = format!("the run continues with {} of {nodes} nodes", membership.members.len());
+    if !away.is_empty() {
+        text += &format!(", without {}", part.names(&away));
+    }
+    for (a, b) in &membership.cut {
+        text += &format!(", without the link {} - {}", part.name(*a), part.name(*b));
+    }
+    text
+}

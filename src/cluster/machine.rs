@@ -1,0 +1,579 @@
+//! The phases of a run at one node, and how each follows from the one before.
+//!
+//! * Upon the first links, a start again of a neighbour, or new members: opens links, then begins
+//!   the [`Rendezvous`].
+//! * Upon its end: goes back to the checkpoint on which all agree, and begins the [`Rounds`].
+//! * Upon their end: writes the results, then begins the [`Commit`], which ends the run.
+//! * Upon an absence, with `absence.policy = "continue"`: opens links to all neighbours for the
+//!   [`Choosing`] of members, and begins again with them.
+//! * Upon a neighbour that breaks the protocol, or carries nothing: it is refused for a while, and
+//!   counts as absent. With `wait` the run ends, and the neighbours get the reason.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    ban::Bans,
+    checkpoints::Checkpointing,
+    choosing::{Before, Choice, Choosing},
+    commit::{Commit, Committed},
+    effect::{Effect, Facts, Input, Opened, Opening, Outcome, Restored},
+    event::Event,
+    limits::{Limits, RESULTS_LINGER},
+    message::{Beginning, Saved},
+    part::Part,
+    rendezvous::Rendezvous,
+    rounds::Rounds,
+};
+use crate::{
+    drive::{Absence, Membership, RunError},
+    gossip::{Failure, NodeConfig},
+    run::{
+        Design,
+        checkpoint::{Every, Written},
+    },
+    units::{NodeId, Round},
+};
+
+/// How long programs that are started again have for their links, if lost links have less.
+const RELINK: Duration = Duration::from_secs(60);
+
+/// What is known of a node's checkpoints.
+#[derive(Clone, Debug)]
+pub(crate) struct Keeps {
+    pub every: Every,
+    /// Rounds after which none is needed.
+    pub last: Option<u64>,
+    /// Whether the node has been part of this run before.
+    pub used: bool,
+    /// The results that it has on its disk.
+    pub written: Option<Written>,
+    /// The membership that it has recorded last.
+    pub adopted: Option<Membership>,
+}
+
+/// The terms on which a node takes part.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    pub limits: Limits,
+    /// What is known of its checkpoints, if it writes any.
+    pub keeps: Option<Keeps>,
+    /// Whether it goes back to a checkpoint when a neighbour's program was started again, and
+    /// leaves only when all nodes have written their results.
+    pub resumes: bool,
+}
+
+/// Where a node is in the run.
+enum Phase {
+    /// Links are being opened for a rendezvous.
+    Opening,
+    /// Links are being opened for a choice of members.
+    OpeningAll(Absence),
+    Rendezvous(Rendezvous),
+    /// Goes back to a checkpoint; frames of neighbours that have begun before wait.
+    Restoring(Beginning, Vec<Event>),
+    Rounds(Box<Rounds>),
+    Commit(Commit),
+    Choosing(Box<Choosing>),
+    /// Says goodbye.
+    Closing(Outcome),
+    Over,
+}
+
+/// The life of a run at one node.
+pub(crate) struct Cluster<'a> {
+    node: NodeId,
+    design: &'a Design,
+    terms: Terms,
+    part: Part<'a>,
+    phase: Phase,
+    /// The configuration of the core at the first beginning, if all nodes are members.
+    first: Option<NodeConfig>,
+    /// That of the next one.
+    config: Option<NodeConfig>,
+    bans: Bans,
+    /// Whether this attempt is not the first.
+    is_again: bool,
+    /// Whether this attempt has resumed the run.
+    resumed: bool,
+    /// The results that this program, or one before it, has written.
+    written: Option<Written>,
+    /// Whether this program has results that all nodes may not have.
+    has_results: bool,
+    /// Whether these are the results of all rounds of the run.
+    is_last: bool,
+    /// The membership before the choice of another one.
+    adopted: Membership,
+}
+
+impl<'a> Cluster<'a> {
+    /// A node of this design, and the effects with which it begins. `config` is that of its core if
+    /// all nodes are members.
+    ///
+    /// # Errors
+    /// If the run cannot continue with the membership that the node has recorded.
+    pub(crate) fn new(
+        now: Instant,
+        design: &'a Design,
+        config: NodeConfig,
+        terms: Terms,
+        out: &mut Vec<Effect>,
+    ) -> Result<Cluster<'a>, RunError> {
+        let (node, nodes) = (config.id, design.topology.nodes());
+        let recorded = terms.keeps.as_ref().and_then(|keeps| keeps.adopted.clone());
+        let membership = recorded.unwrap_or_else(|| Membership::all(nodes));
+        let first = membership.is_whole(nodes).then_some(config);
+        let written = terms.keeps.as_ref().and_then(|keeps| keeps.written.clone());
+        // It may have recorded a later membership since.
+        let written = written.filter(|written| written.is_of(&membership, nodes));
+        let part = Part::new(design, node, membership)?;
+        let mut cluster = Cluster {
+            node,
+            design,
+            terms,
+            part,
+            phase: Phase::Opening,
+            first,
+            config: None,
+            bans: Bans::default(),
+            is_again: false,
+            resumed: false,
+            written,
+            has_results: false,
+            is_last: false,
+            adopted: Membership::default(),
+        };
+        cluster.open(now, false, out);
+        Ok(cluster)
+    }
+
+    /// The members, as this node sees them.
+    pub(crate) fn part(&self) -> &Part<'a> {
+        &self.part
+    }
+
+    /// Whether it is in the rounds: then a tick each 100 ms is enough.
+    pub(crate) fn is_in_rounds(&self) -> bool {
+        matches!(self.phase, Phase::Rounds(_))
+    }
+
+    /// Takes an input, and adds what follows from it.
+    pub(crate) fn handle(&mut self, now: Instant, input: Input, out: &mut Vec<Effect>) {
+        match input {
+            Input::Event(event) => self.event(now, event, out),
+            Input::Core(input) => {
+                if let Phase::Rounds(rounds) = &mut self.phase {
+                    let fed = rounds.feed(&self.part, input, out);
+                    self.after_rounds(now, fed, out);
+                }
+            }
+            Input::Tick(facts) => self.tick(now, &facts, out),
+            Input::Opened(opened) => self.opened(now, opened, out),
+            Input::Restored(restored) => self.restored(now, restored, out),
+            Input::Recorded(recorded) => {
+                if let Phase::Choosing(choosing) = &mut self.phase
+                    && let Err(error) = choosing.recorded(&self.part, recorded, out)
+                {
+                    self.end(error, out);
+                }
+            }
+            Input::Stop => self.asked_to_leave(now, out),
+            Input::Failed(error) => self.fail(now, error, out),
+            Input::Panicked(reason) => {
+                let round = match &self.phase {
+                    Phase::Rounds(rounds) => rounds.round(),
+                    _ => Round(0),
+                };
+                let failure = Failure::Gradient { round, reason };
+                self.fail(now, RunError::Failed { node: self.part.id, failure }, out);
+            }
+            Input::Closed => {
+                if let Phase::Closing(outcome) = std::mem::replace(&mut self.phase, Phase::Over) {
+                    out.push(Effect::End(outcome));
+                }
+            }
+        }
+    }
+
+    fn event(&mut self, now: Instant, event: Event, out: &mut Vec<Effect>) {
+        match &mut self.phase {
+            Phase::Rendezvous(rendezvous) => {
+                if let Err(error) = rendezvous.event(&self.part, event, out) {
+                    self.not_begun(now, error, out);
+                }
+            }
+            Phase::Restoring(_, early) => early.push(event),
+            Phase::Rounds(rounds) => {
+                let fed = rounds.event(&self.part, event, out);
+                self.after_rounds(now, fed, out);
+            }
+            Phase::Commit(commit) => {
+                let committed = commit.event(now, &self.part, event, out);
+                self.after_commit(now, committed, out);
+            }
+            Phase::Choosing(choosing) => choosing.event(now, &self.part, event, out),
+            Phase::Opening | Phase::OpeningAll(_) | Phase::Closing(_) | Phase::Over => {}
+        }
+    }
+
+    fn tick(&mut self, now: Instant, facts: &Facts, out: &mut Vec<Effect>) {
+        match &mut self.phase {
+            Phase::Rendezvous(rendezvous) => match rendezvous.tick(now, &self.part, facts, out) {
+                Ok(None) => {}
+                Ok(Some((at, early))) => {
+                    out.push(Effect::Restore(at.clone()));
+                    self.phase = Phase::Restoring(at, early);
+                }
+                Err(error) => self.not_begun(now, error, out),
+            },
+            Phase::Rounds(rounds) => {
+                let ticked = rounds.tick(now, &self.part, facts, out);
+                self.after_rounds(now, ticked, out);
+            }
+            Phase::Commit(commit) => {
+                let committed = commit.tick(now, &self.part, facts, out);
+                self.after_commit(now, committed, out);
+            }
+            Phase::Choosing(choosing) => {
+                let chosen = choosing.tick(now, &self.part, facts, out);
+                self.after_choice(now, chosen, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// Opens the links of an attempt.
+    fn open(&mut self, now: Instant, resets: bool, out: &mut Vec<Effect>) {
+        self.phase = Phase::Opening;
+        let membership = self.part.membership.clone();
+        let bans = self.bans_at(now);
+        out.push(Effect::Open(Opening { membership, chooses: false, resets, bans }));
+    }
+
+    fn bans_at(&self, now: Instant) -> Vec<(NodeId, super::ban::Ban)> {
+        let ban = |&peer: &NodeId| Some((peer, self.bans.of(peer, now)?));
+        self.design.topology.neighbours(self.node).iter().filter_map(ban).collect()
+    }
+
+    /// Upon links that are open, or cannot be opened.
+    fn opened(&mut self, now: Instant, opened: Result<Opened, RunError>, out: &mut Vec<Effect>) {
+        let Opened { setup, saved, has_started, newest } = match opened {
+            Ok(opened) => opened,
+            Err(error) => return self.end(error, out),
+        };
+        match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::OpeningAll(absence) => {
+                let before = Before {
+                    adopted: std::mem::take(&mut self.adopted),
+                    has_started,
+                    newest,
+                    results: self.written.as_ref().map(|written| written.number),
+                    absence,
+                };
+                let choosing = Choosing::new(now, &self.part, before);
+                self.phase = Phase::Choosing(Box::new(choosing));
+            }
+            _ => {
+                let first = self.first.take();
+                self.config = Some(first.unwrap_or_else(|| self.part.config(setup)));
+                self.meet(now, saved);
+            }
+        }
+    }
+
+    /// Begins the rendezvous.
+    fn meet(&mut self, now: Instant, saved: Saved) {
+        let limits = &self.terms.limits;
+        // Nodes that were part of the run may take as long to return as lost links.
+        let limit = match self.took_part() {
+            _ if self.is_over() => Some(RESULTS_LINGER),
+            true if limits.may_continue => limits.absence,
+            true => limits.absence.map(|absence| absence.max(limits.connect.min(RELINK))),
+            false => Some(limits.start.unwrap_or(limits.connect)),
+        };
+        self.resumed = false;
+        let may_continue = limits.may_continue;
+        let rendezvous = Rendezvous::new(now, &self.part, saved, limit, may_continue);
+        self.phase = Phase::Rendezvous(rendezvous);
+    }
+
+    /// Whether this node has been part of the run before.
+    fn took_part(&self) -> bool {
+        self.is_again || self.terms.keeps.as_ref().is_some_and(|keeps| keeps.used)
+    }
+
+    /// Whether this node has results of the run.
+    fn is_over(&self) -> bool {
+        let written = self.terms.keeps.as_ref().is_some_and(|keeps| keeps.written.is_some());
+        self.has_results || self.written.is_some() || (!self.is_again && written)
+    }
+
+    /// Upon a rendezvous that has failed.
+    fn not_begun(&mut self, now: Instant, error: RunError, out: &mut Vec<Effect>) {
+        let Limits { may_continue, start, .. } = self.terms.limits;
+        match error {
+            RunError::Absent(absence) => self.choose(now, absence, out),
+            // The run can continue without the nodes that are absent.
+            RunError::Deadline { nodes: late, text }
+                if may_continue && (self.took_part() || start.is_some() || self.is_over()) =>
+            {
+                out.push(Effect::Warn(text));
+                self.choose(now, Absence { late, ..Absence::default() }, out);
+            }
+            RunError::Failed { failure, .. } if may_continue && failure.culprit().is_some() => {
+                self.has_results = false;
+                self.refuse(now, failure, out);
+            }
+            error => {
+                out.push(Effect::SaveNewest);
+                let outcome = match (&error, self.has_results) {
+                    // The other nodes have left: all of them have their results.
+                    (RunError::Deadline { .. }, true) => Some(Outcome::Results),
+                    _ => None,
+                };
+                self.end_with(error, outcome, out);
+            }
+        }
+    }
+
+    /// Upon the checkpoint from which the run continues, if it continues from one.
+    fn restored(
+        &mut self,
+        now: Instant,
+        restored: Result<Option<Restored>, RunError>,
+        out: &mut Vec<Effect>,
+    ) {
+        let Phase::Restoring(at, early) = std::mem::replace(&mut self.phase, Phase::Over) else {
+            return;
+        };
+        let restored = match restored {
+            Ok(restored) => restored,
+            Err(error) => return self.not_begun(now, error, out),
+        };
+        if self.took_part() || at.rounds > 0 {
+            self.resumed = true;
+            out.push(Effect::Resumes(Round(at.rounds)));
+        }
+        if !at.without.is_empty() {
+            out.push(Effect::Warn(format!(
+                "no checkpoint of round {} at {}: all nodes continue from the mean of the other \
+                 nodes' models, with rule and optimizer as at the beginning of a run",
+                at.rounds,
+                self.part.names(&at.without)
+            )));
+        }
+        out.push(Effect::Begin(at.clone()));
+        let saves = self.terms.keeps.as_ref().map(|keeps| {
+            let (when, id) = ((keeps.every, keeps.last), self.part.membership.id);
+            Checkpointing::new(now, when, self.part.topology(), self.part.id, &at, id)
+        });
+        let config = self.config.take().expect("it is made when links are opened");
+        let mut rounds = Rounds::new(now, config, (at, restored), saves, self.terms.limits);
+        self.has_results = false;
+        let started = rounds.start(&self.part, early, out);
+        self.phase = Phase::Rounds(Box::new(rounds));
+        self.after_rounds(now, started, out);
+    }
+
+    /// Goes on after a step of the rounds.
+    fn after_rounds(&mut self, now: Instant, step: Result<(), RunError>, out: &mut Vec<Effect>) {
+        let Phase::Rounds(rounds) = &self.phase else { return };
+        match step {
+            Err(error) => self.broken_off(now, error, out),
+            Ok(()) if rounds.is_finished() => self.finished(now, out),
+            Ok(()) => {}
+        }
+    }
+
+    /// Upon rounds that have ended early.
+    fn broken_off(&mut self, now: Instant, error: RunError, out: &mut Vec<Effect>) {
+        let Phase::Rounds(rounds) = std::mem::replace(&mut self.phase, Phase::Over) else {
+            return;
+        };
+        let may_continue = self.terms.limits.may_continue;
+        let awaited = match &error {
+            RunError::Deadline { nodes, .. } => rounds.awaited(nodes),
+            _ => None,
+        };
+        let returned = rounds.returned().to_vec();
+        out.push(Effect::Salvage(rounds.into_remains(&self.part)));
+        match error {
+            RunError::Restarted(peer) if self.terms.resumes => self.again(now, peer, out),
+            RunError::Absent(mut absence) => {
+                // The choice of members awaits these nodes.
+                absence.returned.extend(returned);
+                self.forget_results();
+                self.choose(now, absence, out);
+            }
+            RunError::Failed { failure, .. } if may_continue && failure.culprit().is_some() => {
+                self.forget_results();
+                self.refuse(now, failure, out);
+            }
+            // One that this node awaits itself is left out. Of others their neighbours decide.
+            RunError::Deadline { text, .. } if may_continue => {
+                self.forget_results();
+                match awaited {
+                    Some(peer) => self.ban(now, peer, text, out),
+                    None => self.choose(now, Absence::default(), out),
+                }
+            }
+            error => self.end(error, out),
+        }
+    }
+
+    /// A node that has continued forms its results again.
+    fn forget_results(&mut self) {
+        if self.resumed {
+            self.written = None;
+        }
+    }
+
+    /// Upon results that are about to be written.
+    fn finished(&mut self, now: Instant, out: &mut Vec<Effect>) {
+        let Phase::Rounds(rounds) = &mut self.phase else { return };
+        self.written = rounds.take_written();
+        self.is_last = rounds.round().0 >= self.design.experiment.run.rounds;
+        self.has_results = true;
+        let Limits { patience, may_continue, .. } = self.terms.limits;
+        match self.terms.resumes {
+            true => {
+                let commit = Commit::new(now, &self.part, patience, may_continue);
+                self.phase = Phase::Commit(commit);
+            }
+            false => self.leave(false, out),
+        }
+    }
+
+    /// Says goodbye at the end of the run.
+    fn leave(&mut self, over: bool, out: &mut Vec<Effect>) {
+        // From here on a node that was started again finds its results in its files.
+        if self.is_last {
+            out.push(Effect::Clear { folder: !self.terms.resumes });
+        }
+        out.push(Effect::Close { reason: None, over });
+        self.phase = Phase::Closing(Outcome::Results);
+    }
+
+    /// Goes on after a step of the commit.
+    fn after_commit(&mut self, now: Instant, committed: Option<Committed>, out: &mut Vec<Effect>) {
+        match committed {
+            None => {}
+            Some(Committed::Over) => self.leave(true, out),
+            Some(Committed::Restarted(peer)) => self.again(now, peer, out),
+            Some(Committed::Absent(absence)) => self.choose(now, absence, out),
+        }
+    }
+
+    /// Upon a neighbour whose program was started again: this node returns to a checkpoint.
+    fn again(&mut self, now: Instant, peer: NodeId, out: &mut Vec<Effect>) {
+        out.push(Effect::Warn(format!(
+            "node {} was started again: this node returns to the newest checkpoint that all nodes \
+             have",
+            self.part.name(peer)
+        )));
+        if !self.has_results {
+            self.forget_results();
+        }
+        self.is_again = true;
+        self.open(now, true, out);
+    }
+
+    /// Refuses a neighbour that has broken the protocol, and continues without it.
+    fn refuse(&mut self, now: Instant, failure: Failure, out: &mut Vec<Effect>) {
+        let Some(peer) = failure.culprit() else { return };
+        let reason = failure.describe(&|node| self.part.name(node).to_string());
+        self.ban(now, peer, reason, out);
+    }
+
+    fn ban(&mut self, now: Instant, peer: NodeId, reason: String, out: &mut Vec<Effect>) {
+        let seconds = self.bans.add(self.part.number(peer), reason.clone(), now).as_secs();
+        let name = self.part.name(peer);
+        out.push(Effect::Warn(format!("{reason}; this node refuses node {name} for {seconds} s")));
+        self.choose(now, Absence::of(peer), out);
+    }
+
+    /// Begins to choose members. The absence names nodes by their numbers among the members.
+    fn choose(&mut self, now: Instant, absence: Absence, out: &mut Vec<Effect>) {
+        let Absence { late, returned } = absence;
+        let (mut late, returned) = (self.part.all_numbers(late), self.part.all_numbers(returned));
+        late.extend(self.part.unused().filter(|peer| !returned.contains(peer)));
+        let all = Membership::all(self.design.topology.nodes());
+        let part = Part::new(self.design, self.node, all.clone());
+        let part = part.expect("the run can have all nodes as members");
+        self.adopted = std::mem::replace(&mut self.part, part).membership;
+        self.phase = Phase::OpeningAll(Absence { late, returned });
+        let bans = self.bans_at(now);
+        out.push(Effect::Open(Opening { membership: all, chooses: true, resets: false, bans }));
+    }
+
+    /// Goes on after a step of the choice.
+    fn after_choice(
+        &mut self,
+        now: Instant,
+        chosen: Result<Option<Choice>, RunError>,
+        out: &mut Vec<Effect>,
+    ) {
+        match chosen {
+            Ok(None) => {}
+            Ok(Some(Choice::Continue(membership))) => {
+                match Part::new(self.design, self.node, membership) {
+                    Ok(part) => self.part = part,
+                    Err(error) => return self.end(error, out),
+                }
+                (self.has_results, self.written, self.is_again) = (false, None, true);
+                self.open(now, true, out);
+            }
+            Ok(Some(Choice::Over)) => {
+                out.push(Effect::Retain(u64::MAX));
+                let outcome = match self.has_results {
+                    true => Outcome::Results,
+                    false => Outcome::Failed(RunError::Over),
+                };
+                self.phase = Phase::Over;
+                out.push(Effect::End(outcome));
+            }
+            Err(error) => self.end(error, out),
+        }
+    }
+
+    /// Upon the wish of the user to leave.
+    fn asked_to_leave(&mut self, now: Instant, out: &mut Vec<Effect>) {
+        let error = match &self.phase {
+            Phase::Rendezvous(rendezvous) => rendezvous.interrupted(),
+            Phase::Choosing(choosing) => choosing.interrupted(),
+            Phase::Rounds(rounds) => RunError::Interrupted(rounds.round()),
+            Phase::Commit(_) if self.terms.limits.may_continue => {
+                // The others may continue without it.
+                let rounds = Round(self.design.experiment.run.rounds);
+                return self.end(RunError::Interrupted(rounds), out);
+            }
+            Phase::Commit(_) => return self.leave(true, out),
+            _ => return,
+        };
+        self.fail(now, error, out);
+    }
+
+    /// Upon an error of the phase.
+    fn fail(&mut self, now: Instant, error: RunError, out: &mut Vec<Effect>) {
+        match &self.phase {
+            Phase::Rendezvous(_) | Phase::Restoring(..) => self.not_begun(now, error, out),
+            Phase::Rounds(_) => self.broken_off(now, error, out),
+            Phase::Commit(_) => self.leave(true, out),
+            Phase::Closing(_) | Phase::Over => {}
+            _ => self.end(error, out),
+        }
+    }
+
+    /// Ends with an error; the neighbours get the reason.
+    fn end(&mut self, error: RunError, out: &mut Vec<Effect>) {
+        self.end_with(error, None, out);
+    }
+
+    /// The same, but to the user it may be another end.
+    fn end_with(&mut self, error: RunError, outcome: Option<Outcome>, out: &mut Vec<Effect>) {
+        let cause = error.cause(self.part.id, self.part.topology());
+        out.push(Effect::Debug(cause.text.clone()));
+        out.push(Effect::Close { reason: Some(cause), over: false });
+        let failed = Outcome::Failed(self.part.blame(error));
+        self.phase = Phase::Closing(outcome.unwrap_or(failed));
+    }
+}

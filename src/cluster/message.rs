@@ -1,0 +1,88 @@
+//! The messages by which nodes agree, without those that only links need.
+
+use serde::{Deserialize, Serialize};
+
+use super::assembly::News;
+use crate::{drive::Change, units::NodeId};
+
+/// When checkpoints are written. A newer schedule replaces an older one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointSchedule {
+    /// The schedule replaces those of lower numbers.
+    pub number: u64,
+    /// The rounds after which the next one is due; 0 for none.
+    pub next: u64,
+    /// The newest round of which every node has one: older ones are removed.
+    pub common: u64,
+}
+
+/// Messages along the spanning tree until all nodes are linked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StartMessage {
+    /// To the parent: this node and all nodes below it are linked with all their neighbours.
+    Ready(Saved),
+    /// To the parent and the children: some links are missing, with their names.
+    Waiting(String),
+    /// To the children: all nodes are linked, and the run begins or continues.
+    Begin(Beginning),
+    /// To the parent: this node and all nodes below it have written their results.
+    Written,
+    /// To the children: all nodes have written their results.
+    Over,
+    /// To all neighbours, while members are chosen: what this node knows.
+    Assembly(News),
+}
+
+/// The checkpoints of several nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Saved {
+    /// Nodes and their checkpoints, at most [`MOST_ROUNDS`] of each.
+    pub nodes: Vec<(NodeId, Vec<CheckpointId>)>,
+    /// The newest one of which, as far as one of them knows, all members have had one.
+    pub common: CheckpointId,
+    /// The history that belongs to the newest checkpoint of these nodes.
+    pub history: Vec<Change>,
+}
+
+impl Saved {
+    /// The newest checkpoint of these nodes.
+    pub fn newest(&self) -> CheckpointId {
+        self.nodes.iter().flat_map(|(_, kept)| kept).copied().max().unwrap_or_default()
+    }
+}
+
+/// A checkpoint of a node. A later one is greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CheckpointId {
+    /// The membership in which it was written.
+    pub membership: u64,
+    /// The rounds that it has done.
+    pub rounds: u64,
+}
+
+/// Where a run begins or continues.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beginning {
+    /// The rounds that were done when it begins.
+    pub rounds: u64,
+    /// Whether all nodes begin at the mean of the models that some have, after round 0.
+    pub from_mean: bool,
+    /// The nodes that have no checkpoint of that round: they give no model to the mean.
+    pub without: Vec<NodeId>,
+    /// All changes of the members so far.
+    pub history: Vec<Change>,
+}
+
+/// The maximum number of checkpoints that a node names.
+pub(crate) const MOST_ROUNDS: usize = 64;
+
+/// The maximum number of changes of a run's members.
+pub(crate) const MOST_CHANGES: usize = 1000;
+
+/// The bytes of a history in a message, at the most.
+const HISTORY_LIMIT: usize = 1 << 19;
+
+/// How many changes fit a message between so many nodes.
+pub(crate) fn most_changes(nodes: usize) -> usize {
+    (HISTORY_LIMIT / (64 + 8 * nodes)).min(MOST_CHANGES)
+}

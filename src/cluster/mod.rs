@@ -1,0 +1,43 @@
+//! The life of a run at one node: a state machine around [`gossip::Node`](crate::gossip::Node).
+//!
+//! ```text
+//!                .-------- a neighbour was started again -------.
+//!                v                                              |
+//!   Opening -> Rendezvous -> Restoring -> Rounds -> Commit -> Closing -> Over
+//!      ^           |                        |          |
+//!      |           '----- members change ---+----------'
+//!      |                                    v
+//!      '------------------------- Opening -> Choosing
+//! ```
+//! It has no sockets, files, clock, threads or random numbers: a driver passes [`Input`]s in and
+//! performs the [`Effect`]s in order. The same inputs give the same effects.
+//!
+//! * [`rendezvous`]: all members are linked, and agree on where they begin ([`gathering`]).
+//! * [`rounds`]: the rounds of the core, and how long this node waits ([`patience`], [`pace`]).
+//! * [`checkpoints`]: after which rounds all members write them, and which ones are removed.
+//! * [`choosing`]: who continues without nodes that are absent ([`assembly`]).
+//! * [`commit`]: no node leaves before all have written their results.
+//! * [`ban`]: a neighbour that broke the protocol is refused for a while.
+//!
+//! A node has two numbers: that in the topology of the run, and that among the members
+//! ([`part`]). Events of links, and the core, use the second; what the user sees, the first.
+
+pub(crate) mod assembly;
+pub(crate) mod ban;
+pub(crate) mod checkpoints;
+pub(crate) mod choosing;
+pub(crate) mod commit;
+pub(crate) mod effect;
+pub(crate) mod event;
+pub(crate) mod gathering;
+pub(crate) mod limits;
+pub(crate) mod machine;
+pub(crate) mod message;
+pub(crate) mod pace;
+pub(crate) mod part;
+pub(crate) mod patience;
+pub(crate) mod rendezvous;
+pub(crate) mod rounds;
+
+pub(crate) use effect::{Effect, Facts, Input, Opened, Opening, Outcome, Restored};
+pub(crate) use machine::{Cluster, Keeps, Terms};

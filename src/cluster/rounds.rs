@@ -1,0 +1,479 @@
+//! The rounds of one node: the core, whom it waits for, and when checkpoints are written.
+//!
+//! * Upon frames, gradients and all else that the core knows: [`gossip::Node`] takes it. Its
+//!   snapshots become checkpoints; its other effects are the driver's.
+//! * Upon a neighbour whose program was started again: all go back to a checkpoint.
+//! * Upon a link that does not return, or a neighbour that leaves: members are chosen again if the
+//!   run may continue without it; otherwise the core ends with that reason. What a neighbour says
+//!   of others, or of all, is its own affair: it does not continue.
+//! * Upon a node of another membership: a member chooses members again. Another one takes part
+//!   after the next checkpoint that all members have.
+//! * Upon a tick: schedules checkpoints, says for whom this node waits, and waits no longer than
+//!   [`Patience`] allows.
+
+use std::{collections::BTreeSet, time::Instant};
+
+use super::{
+    checkpoints::Checkpointing,
+    effect::{Effect, Facts, Restored},
+    event::Event,
+    limits::{Limits, WARNING_INTERVAL},
+    message::Beginning,
+    pace::{self, Meter},
+    part::Part,
+    patience::{Patience, Seen, Verdict},
+};
+use crate::{
+    drive::{Absence, Change, RunError, Waiting},
+    gossip::{self, Input, Node, NodeConfig, Rejoin, snapshot::Snapshot},
+    run::checkpoint::Written,
+    units::{NodeId, Round},
+};
+
+/// A node in the rounds.
+pub(crate) struct Rounds {
+    node: Node,
+    saves: Option<Checkpointing>,
+    limits: Limits,
+    patience: Patience,
+    meter: Meter,
+    /// When it last said why other nodes cannot be reached.
+    told: Instant,
+    /// Whether something has come since the last tick that shows progress.
+    moves: bool,
+    /// The neighbours whose links are lost.
+    lost: BTreeSet<NodeId>,
+    /// The changes of the members so far.
+    history: Vec<Change>,
+    effects: Vec<gossip::Effect>,
+    /// The model that a core that has failed was about to lend.
+    lent: Option<Vec<f32>>,
+    /// Identifies the results, once they are formed.
+    written: Option<Written>,
+    is_finished: bool,
+}
+
+/// What is left of a node whose rounds have ended early.
+pub(crate) struct Remains {
+    pub node: Node,
+    /// The model that it was about to lend, if it was.
+    pub lent: Option<Vec<f32>>,
+    /// The numbers in the topology of the run of the members.
+    pub numbers: Vec<NodeId>,
+}
+
+impl std::fmt::Debug for Remains {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a node after round {}", self.node.round())
+    }
+}
+
+/// The core of a node that begins there, or continues.
+fn core(config: NodeConfig, at: &Beginning, restored: Option<Restored>) -> Node {
+    if !at.from_mean {
+        return match restored {
+            Some(Restored { snapshot, .. }) => Node::resume(config, snapshot),
+            None => Node::new(config),
+        };
+    }
+    let models = config.topology.nodes() - at.without.len();
+    let rejoin = Rejoin { rounds: Round(at.rounds), models, ..Rejoin::default() };
+    let rejoin = match restored {
+        Some(Restored { snapshot, merged }) => {
+            let traffic = snapshot.traffic;
+            Rejoin { own: Some(snapshot.into_model()), merged, traffic, ..rejoin }
+        }
+        None => rejoin,
+    };
+    Node::rejoin(config, rejoin)
+}
+
+impl Rounds {
+    /// A node that begins there now, or continues; `saves` are its checkpoints, if it writes any.
+    pub(crate) fn new(
+        now: Instant,
+        config: NodeConfig,
+        (at, restored): (Beginning, Option<Restored>),
+        saves: Option<Checkpointing>,
+        limits: Limits,
+    ) -> Rounds {
+        Rounds {
+            node: core(config, &at, restored),
+            saves,
+            limits,
+            patience: Patience::new(now, 0),
+            meter: Meter::new(now),
+            told: now,
+            moves: true,
+            lost: BTreeSet::new(),
+            history: at.history,
+            effects: Vec::new(),
+            lent: None,
+            written: None,
+            is_finished: false,
+        }
+    }
+
+    /// Begins, with the frames that came before.
+    ///
+    /// # Errors
+    /// Why the rounds end at once.
+    pub(crate) fn start(
+        &mut self,
+        part: &Part<'_>,
+        early: Vec<Event>,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), RunError> {
+        if let Some(first) = self.saves.as_ref().and_then(Checkpointing::first) {
+            self.feed(part, Input::Snapshot(first), out)?;
+        }
+        for event in early {
+            self.event(part, event, out)?;
+        }
+        self.feed(part, Input::Start, out)
+    }
+
+    /// What is left when the rounds have ended early.
+    pub(crate) fn into_remains(self, part: &Part<'_>) -> Box<Remains> {
+        let numbers = part.numbers.clone();
+        Box::new(Remains { node: self.node, lent: self.lent, numbers })
+    }
+
+    /// What identifies the results, once.
+    pub(crate) fn take_written(&mut self) -> Option<Written> {
+        self.written.take()
+    }
+
+    /// Whether the records of all nodes are there.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    pub(crate) fn round(&self) -> Round {
+        self.node.round()
+    }
+
+    /// The nodes that have returned, and take part when members are chosen again.
+    pub(crate) fn returned(&self) -> &[NodeId] {
+        self.saves.as_ref().map_or(&[], Checkpointing::returned)
+    }
+
+    /// The first of these nodes for which the core waits itself.
+    pub(crate) fn awaited(&self, nodes: &[NodeId]) -> Option<NodeId> {
+        let awaits = self.node.waiting_for().map_or(Vec::new(), |(_, peers)| peers);
+        nodes.iter().copied().find(|node| awaits.contains(node))
+    }
+
+    /// Upon an input of the core.
+    ///
+    /// # Errors
+    /// Why the rounds end.
+    pub(crate) fn feed(
+        &mut self,
+        part: &Part<'_>,
+        input: Input,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), RunError> {
+        self.moves = true;
+        let mut next = Some(input);
+        while let Some(input) = next.take() {
+            self.node.handle(input, &mut self.effects);
+            let mut effects = std::mem::take(&mut self.effects).into_iter();
+            while let Some(effect) = effects.next() {
+                match effect {
+                    gossip::Effect::Snapshot(snapshot) => {
+                        next = self.write(snapshot, out).map(Input::Snapshot);
+                    }
+                    gossip::Effect::Finished(records) => {
+                        self.is_finished = true;
+                        let history = std::mem::take(&mut self.history);
+                        out.push(Effect::Results { records, history });
+                    }
+                    gossip::Effect::Failed(failure) => {
+                        self.lent = effects.find_map(|effect| match effect {
+                            gossip::Effect::Compute { x, .. } => Some(x),
+                            _ => None,
+                        });
+                        return Err(RunError::Failed { node: part.id, failure });
+                    }
+                    gossip::Effect::Conclude { own, mean } => {
+                        self.written = Some(Written::of(&mean, &self.history));
+                        out.push(Effect::Core(gossip::Effect::Conclude { own, mean }));
+                    }
+                    effect => out.push(Effect::Core(effect)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a checkpoint, if this is one, and returns after which round the next one is due.
+    fn write(&mut self, snapshot: Box<Snapshot>, out: &mut Vec<Effect>) -> Option<Round> {
+        let (stamp, next) = self.saves.as_ref()?.stamp(snapshot.rounds.0)?;
+        out.push(Effect::Write { snapshot, stamp });
+        Some(next)
+    }
+
+    /// Upon an event of the links, the learner or the disk.
+    ///
+    /// # Errors
+    /// Why the rounds end.
+    pub(crate) fn event(
+        &mut self,
+        part: &Part<'_>,
+        event: Event,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), RunError> {
+        // A link that only breaks and returns carries nothing.
+        self.moves |= !matches!(event, Event::Lost { .. } | Event::Back { .. });
+        let input = match event {
+            Event::Frame { from, bytes } => Input::Frame { from, bytes },
+            Event::Piece { from, length, bytes } => Input::Piece { from, length, bytes },
+            Event::Taken(peer) => Input::Taken(peer),
+            Event::Computed(input) => input,
+            Event::Restarted(peer) => return Err(RunError::Restarted(peer)),
+            Event::OtherMembership(peer) => return self.meet(part, peer, out),
+            Event::Goodbye(peer) if self.node.owes_its_model() => {
+                let round = self.node.round();
+                let reason = format!("it said goodbye in round {round}, before the run was over");
+                Input::LinkDown { peer, reason }
+            }
+            Event::Down { peer, reason } => {
+                let lost = Effect::LinkLost { peer: part.number(peer), reason: reason.clone() };
+                out.push(lost);
+                if self.limits.may_continue {
+                    return Err(RunError::Absent(Absence::of(peer)));
+                }
+                Input::LinkDown { peer, reason }
+            }
+            Event::Left { peer, cause } => {
+                let number = part.number(peer);
+                if self.limits.may_continue && !cause.leaves {
+                    out.push(Effect::Warn(format!(
+                        "node {} cannot continue: {}",
+                        part.name(peer),
+                        cause.text
+                    )));
+                }
+                out.push(Effect::LinkLost { peer: number, reason: cause.text.clone() });
+                if self.limits.may_continue {
+                    return Err(RunError::Absent(Absence::of(peer)));
+                }
+                Input::Left { peer, cause }
+            }
+            other => {
+                self.note(part, other, out);
+                return Ok(());
+            }
+        };
+        self.feed(part, input, out)
+    }
+
+    /// Upon an event that is none of the core's.
+    fn note(&mut self, part: &Part<'_>, event: Event, out: &mut Vec<Effect>) {
+        match (event, &mut self.saves) {
+            (Event::Lost { peer, reason }, _) => {
+                out.push(Effect::Warn(format!(
+                    "the link to {} is lost: {reason}; reconnecting",
+                    part.name(peer)
+                )));
+                out.push(Effect::LinkLost { peer: part.number(peer), reason });
+                self.lost.insert(peer);
+            }
+            (Event::Back { peer, absent, resent }, _) => {
+                out.push(Effect::Warn(format!(
+                    "the link to {} has returned after {:.1} s; frames sent again: {resent}",
+                    part.name(peer),
+                    absent.as_secs_f64()
+                )));
+                self.lost.remove(&peer);
+                let links = part.topology().neighbours(part.id).len();
+                let up = links - self.lost.len().min(links);
+                out.push(Effect::Linked { peer: part.number(peer), up, links });
+            }
+            (Event::Rival { peer, text }, _) => {
+                out.push(Effect::Warn(format!("node {} says: {text}", part.name(peer))));
+            }
+            (Event::Saved(saved), Some(saves)) => saves.hear(&saved),
+            (Event::Schedule(schedule), Some(saves)) => saves.hear_schedule(schedule),
+            (Event::Durable(rounds), Some(saves)) => saves.saved(rounds),
+            _ => {}
+        }
+    }
+
+    /// Upon the visit of a node that takes part in another membership.
+    fn meet(
+        &mut self,
+        part: &Part<'_>,
+        peer: NodeId,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), RunError> {
+        if !self.limits.may_continue {
+            return Ok(());
+        }
+        if part.is_member_neighbour(peer) {
+            out.push(Effect::Info("members are chosen again".into()));
+            return Err(RunError::Absent(Absence::default()));
+        }
+        if let Some(saves) = &mut self.saves
+            && saves.note_return(peer)
+        {
+            out.push(Effect::Warn(format!(
+                "node {} has returned: it takes part after the next checkpoint",
+                part.name(peer)
+            )));
+        }
+        Ok(())
+    }
+
+    /// Upon a tick.
+    ///
+    /// # Errors
+    /// Why the rounds end.
+    pub(crate) fn tick(
+        &mut self,
+        now: Instant,
+        part: &Part<'_>,
+        facts: &Facts,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), RunError> {
+        if std::mem::take(&mut self.moves) {
+            self.patience.moved(facts.acted);
+        }
+        let round = self.node.round();
+        if let Some(saves) = &mut self.saves {
+            if let Some(next) = saves.look(now, round, out) {
+                self.feed(part, Input::Snapshot(next), out)?;
+            } else if let Some(returned) = saves.due() {
+                return Err(RunError::Absent(Absence { returned, ..Absence::default() }));
+            }
+        }
+        self.meter.add(facts.waited);
+        if self.meter.is_due(now) {
+            self.tell(now, part, facts, out);
+        }
+        if now >= self.told + WARNING_INTERVAL {
+            self.told = now;
+            if !facts.away.is_empty() {
+                let number = |(node, why): &(NodeId, String)| (part.number(*node), why.clone());
+                out.push(Effect::Away(facts.away.iter().map(number).collect()));
+            }
+        }
+        match self.patience.is_due(now) {
+            true => self.look(now, part, facts, out),
+            false => Ok(()),
+        }
+    }
+
+    /// Says for what this node waits, if it waits.
+    ///
+    /// # Errors
+    /// If it waits no longer.
+    fn look(
+        &mut self,
+        now: Instant,
+        part: &Part<'_>,
+        facts: &Facts,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), RunError> {
+        let lost = !facts.missing.is_empty();
+        let Facts { bytes, computing, at_work: beat, .. } = *facts;
+        let since = self.patience.since();
+        let verdict = self.patience.look(&Seen { now, bytes, lost, computing, beat }, &self.limits);
+        let name = part.name(part.id);
+        let (text, peers) = match verdict {
+            Verdict::Quiet => return Ok(()),
+            Verdict::Lost => {
+                let (links, peers) = lost_links(part, facts);
+                (format!("node {name} waits for {links}"), peers)
+            }
+            Verdict::Over(waited) if lost => {
+                let (links, nodes) = lost_links(part, facts);
+                let (waited, round) = (waited.as_secs_f64(), self.node.round());
+                let text = format!(
+                    "node {name} waited {waited:.1} s in round {round} for {links}, which carried \
+                     nothing"
+                );
+                return Err(RunError::Deadline { nodes, text });
+            }
+            Verdict::Waits => self.waits("waits", now, part, facts, since),
+            Verdict::Over(waited) => {
+                let does = format!("waited {:.1} s", waited.as_secs_f64());
+                let (text, nodes) = self.waits(&does, now, part, facts, since);
+                return Err(RunError::Deadline { nodes, text });
+            }
+        };
+        out.push(Effect::Warn(text.clone()));
+        out.push(Effect::Waits(Waiting { peers: part.all_numbers(peers), text }));
+        Ok(())
+    }
+
+    /// Describes what the core does, for whom it waits, and for whom those wait; returns the nodes
+    /// at the ends of the chains, too. Nothing has moved since `progress`.
+    fn waits(
+        &self,
+        does: &str,
+        now: Instant,
+        part: &Part<'_>,
+        facts: &Facts,
+        progress: Instant,
+    ) -> (String, Vec<NodeId>) {
+        let (name, round) = (part.name(part.id), self.node.round());
+        let waits_for = self.node.waiting_for().filter(|(_, peers)| !peers.is_empty());
+        let Some((_, peers)) = waits_for else {
+            return (format!("node {name} {does} in round {round}"), Vec::new());
+        };
+        let chain = facts.paces.chain(part.id, &peers);
+        let mut text = format!("node {name} {does} in round {round} for {}", part.names(&peers));
+        for pair in chain.windows(2) {
+            text += &format!("; {} waits for {}", part.name(pair[0]), part.name(pair[1]));
+        }
+        let Some(&last) = chain.last() else { return (text, peers) };
+        let heard = facts.heard.get(&last).filter(|alive| {
+            alive.when > progress
+                && now.saturating_duration_since(alive.when) < self.limits.patience
+        });
+        text += &match heard {
+            Some(alive) if alive.absent => format!("; {} waits for a lost link", part.name(last)),
+            Some(_) => format!("; {} is computing", part.name(last)),
+            None if chain.len() > 1 => format!("; {} gives no sign of work", part.name(last)),
+            None => String::new(),
+        };
+        // The others that this node waits for may have causes of their own.
+        match chain.len() {
+            1 => (text, peers),
+            _ => (text, vec![last]),
+        }
+    }
+
+    /// Tells the others for whom this node waits, and notices a node that holds the run up.
+    fn tell(&mut self, now: Instant, part: &Part<'_>, facts: &Facts, out: &mut Vec<Effect>) {
+        let waited = now.saturating_duration_since(self.patience.since());
+        let waits_for = if !facts.missing.is_empty() {
+            facts.missing.iter().map(|(peer, _)| *peer).collect()
+        } else if waited < pace::TOLD || facts.computing {
+            Vec::new()
+        } else {
+            self.node.waiting_for().map_or(Vec::new(), |(_, peers)| peers)
+        };
+        let slow = self.meter.turn(now, &facts.paces);
+        out.push(Effect::Pace { waits_for, share: self.meter.share() });
+        if let Some((node, share)) = slow {
+            let name = part.name(node);
+            let text = format!(
+                "node {name} holds the run up: it works all the time, and the others wait for \
+                 {share} % of theirs; it is slower than they are, or has more to do"
+            );
+            out.push(Effect::Warn(text.clone()));
+            out.push(Effect::Waits(Waiting { peers: vec![part.number(node)], text }));
+        }
+    }
+}
+
+/// Lost links in words, and their nodes.
+fn lost_links(part: &Part<'_>, facts: &Facts) -> (String, Vec<NodeId>) {
+    let trouble =
+        |(peer, text): &(NodeId, String)| format!("the link to {} ({text})", part.name(*peer));
+    let links = facts.missing.iter().map(trouble).collect::<Vec<_>>().join(", ");
+    (links, facts.missing.iter().map(|(peer, _)| *peer).collect())
+}

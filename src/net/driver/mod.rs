@@ -1,0 +1,262 @@
+//! Performs the [`Cluster`] of one node: its links, its learner, its disk, the clock.
+//!
+//! One loop passes events in, and one match performs the effects. `links` says what is needed of
+//! links, so tests run it on simulated ones, with the virtual time of `clock`.
+
+pub(crate) mod clock;
+pub(crate) mod companion;
+pub(crate) mod links;
+pub(crate) mod observer;
+mod perform;
+mod restore;
+mod saver;
+pub(crate) mod status;
+mod work;
+
+use std::{
+    collections::VecDeque,
+    panic::{self, AssertUnwindSafe},
+    sync::{
+        Arc, Mutex,
+        mpsc::{RecvTimeoutError, Sender},
+    },
+    time::{Duration, Instant},
+};
+
+use self::{
+    companion::{Owned, lock},
+    links::Links,
+    observer::NodeObserver,
+    work::Work,
+};
+use crate::{
+    cluster::{
+        Cluster, Effect, Input, Keeps, Opening, Outcome, Terms, event::Event, limits::Limits,
+        part::Part,
+    },
+    config::ConfigError,
+    drive::{Elapsed, Ended, NodeSpec, RunError, describe_panic},
+    run::{Checkpoint, Checkpoints, Design},
+    state::State,
+};
+
+/// How often `stop` is called, and how often the cluster gets a tick.
+const POLL: Duration = Duration::from_millis(100);
+
+/// The links of an attempt, and the sender of the node's own events.
+pub(crate) type Opens = Result<(Box<dyn Links>, Sender<Event>), RunError>;
+
+/// Opens the links of a node.
+pub(crate) trait Network {
+    /// The links between the members of `part`. `resumes` says whether this node goes back to a
+    /// checkpoint when the program of a neighbour was started again.
+    ///
+    /// # Errors
+    /// If they cannot be opened: the port is taken, or the system gives no more threads.
+    fn open(&mut self, part: &Part<'_>, opening: &Opening, resumes: bool) -> Opens;
+}
+
+/// How a node takes part in a run.
+pub(crate) struct Role<'a> {
+    /// The run of all nodes.
+    pub design: &'a Design,
+    pub limits: Limits,
+    /// Its checkpoints, if it writes any.
+    pub checkpoints: Option<Checkpoints>,
+    /// Whether it goes back to a checkpoint when a neighbour was started again, and leaves only
+    /// when all nodes have written their results.
+    pub resumes: bool,
+}
+
+/// The driver of one node.
+struct Driver<'a> {
+    cluster: Cluster<'a>,
+    network: &'a mut dyn Network,
+    observer: &'a mut dyn NodeObserver,
+    stop: &'a mut dyn FnMut() -> bool,
+    resumes: bool,
+    checkpoints: Option<Checkpoints>,
+    learner: Owned,
+    /// The state of the learner at the beginning.
+    initial: State,
+    links: Option<Box<dyn Links>>,
+    own: Option<Sender<Event>>,
+    /// The newest checkpoint, until it is known where the run continues. It is as large as the
+    /// state of the rule.
+    newest: Option<Checkpoint>,
+    /// The clocks and the setup of the checkpoint from which it continues.
+    before: (Elapsed, Vec<u8>),
+    work: Option<Work>,
+    inputs: VecDeque<Input>,
+    /// The effects that are to be performed, the last one first.
+    effects: Vec<Effect>,
+    /// Effects that an error has left: their vectors may be needed to save the model.
+    left: Vec<Effect>,
+    /// When the effects of the last event were performed.
+    acted: Instant,
+    next_tick: Instant,
+    waited: Duration,
+    /// The results that it has written.
+    ended: Option<Ended>,
+    outcome: Option<Outcome>,
+}
+
+/// Runs one node to its end. `observer` receives every round and the models to save; `stop` is
+/// called again and again and returns whether to leave now.
+///
+/// # Errors
+/// If a link breaks, a deadline passes, the node fails, or `stop` returns true; the neighbours get
+/// the reason.
+pub(crate) fn run(
+    spec: NodeSpec,
+    role: Role<'_>,
+    network: &mut dyn Network,
+    observer: &mut dyn NodeObserver,
+    stop: &mut dyn FnMut() -> bool,
+) -> Result<Ended, RunError> {
+    let NodeSpec { config, mut learner } = spec;
+    let Role { design, limits, checkpoints, resumes } = role;
+    let mut initial = State::default();
+    // Without a learner that can be put back, checkpoints are of no use.
+    let checkpoints = checkpoints.filter(|_| learner.state(&mut initial));
+    if limits.may_continue && checkpoints.is_none() {
+        let problem = "this node writes no checkpoints: it needs a run directory, and a learner \
+                       that can be put back";
+        return Err(RunError::Setup(ConfigError::new("absence.policy", "continue", problem)));
+    }
+    let keeps = checkpoints.as_ref().map(keeps).transpose().map_err(RunError::Setup)?;
+    let resumes = resumes && checkpoints.is_some();
+    let now = clock::now();
+    let mut effects = Vec::new();
+    let terms = Terms { limits, keeps, resumes };
+    let cluster = Cluster::new(now, design, config, terms, &mut effects)?;
+    effects.reverse();
+    let mut driver = Driver {
+        cluster,
+        network,
+        observer,
+        stop,
+        resumes,
+        checkpoints,
+        learner: Arc::new(Mutex::new(learner)),
+        initial,
+        links: None,
+        own: None,
+        newest: None,
+        before: (Elapsed::default(), Vec::new()),
+        work: None,
+        inputs: VecDeque::new(),
+        effects,
+        left: Vec::new(),
+        acted: now,
+        next_tick: now,
+        waited: Duration::ZERO,
+        ended: None,
+        outcome: None,
+    };
+    driver.perform_all();
+    driver.run()
+}
+
+/// What the cluster must know of these checkpoints.
+fn keeps(checkpoints: &Checkpoints) -> Result<Keeps, ConfigError> {
+    Ok(Keeps {
+        every: checkpoints.every,
+        last: checkpoints.last,
+        used: checkpoints.used,
+        written: checkpoints.results.clone(),
+        adopted: checkpoints.membership()?,
+    })
+}
+
+impl Driver<'_> {
+    fn run(mut self) -> Result<Ended, RunError> {
+        loop {
+            if let Some(outcome) = self.outcome {
+                return match outcome {
+                    Outcome::Failed(error) => Err(error),
+                    Outcome::Results => Ok(self.ended.expect("it has written results")),
+                };
+            }
+            let stepped = panic::catch_unwind(AssertUnwindSafe(|| self.step()));
+            let Err(payload) = stepped else { continue };
+            // A panic in code of the program (evaluations, events): the neighbours get the reason
+            // and the model is saved before it continues.
+            if self.cluster.is_in_rounds() {
+                self.left.append(&mut self.effects);
+                self.feed(Input::Panicked(describe_panic(&*payload)));
+            }
+            panic::resume_unwind(payload);
+        }
+    }
+
+    /// Waits a moment for an event, and passes it on.
+    fn step(&mut self) {
+        if (self.stop)() {
+            return self.feed(Input::Stop);
+        }
+        let Some(links) = &self.links else {
+            return self.feed(Input::Failed(RunError::Network("the links are closed".into())));
+        };
+        let started = clock::now();
+        let next = links.next(POLL);
+        let now = clock::now();
+        // A call that takes longer was held up on this machine: the process was stopped, say.
+        let waited = now.saturating_duration_since(started);
+        let computing = self.work.as_ref().is_some_and(Work::is_computing);
+        if waited <= 2 * POLL && !computing {
+            self.waited += waited;
+        }
+        match next {
+            Ok(event) => {
+                self.feed(Input::Event(event));
+                self.acted = clock::now();
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                self.feed(Input::Failed(RunError::Network("the host's tasks ended".into())));
+            }
+        }
+        let now = clock::now();
+        if self.outcome.is_none() && (now >= self.next_tick || !self.cluster.is_in_rounds()) {
+            self.tick(now);
+        }
+    }
+
+    fn tick(&mut self, now: Instant) {
+        let Some(links) = &self.links else { return };
+        self.next_tick = now + POLL;
+        let computing = self.work.as_ref().is_some_and(Work::is_computing);
+        let waited = std::mem::take(&mut self.waited);
+        let facts = links.status().facts(computing, waited, self.acted);
+        self.feed(Input::Tick(Box::new(facts)));
+    }
+
+    /// Passes an input on, and all that follow from it here, and performs their effects.
+    fn feed(&mut self, input: Input) {
+        self.inputs.push_back(input);
+        self.perform_all();
+    }
+
+    /// Performs all effects, and passes on the inputs that come of them.
+    fn perform_all(&mut self) {
+        loop {
+            while let Some(effect) = self.effects.pop() {
+                if let Err(error) = self.perform(effect) {
+                    self.left.append(&mut self.effects);
+                    self.inputs.push_front(Input::Failed(error));
+                }
+            }
+            let Some(input) = self.inputs.pop_front() else { return };
+            self.cluster.handle(clock::now(), input, &mut self.effects);
+            self.effects.reverse();
+        }
+    }
+
+    /// The learner starts from its beginning.
+    fn reset(&mut self) {
+        let mut learner = lock(&self.learner);
+        // A checkpoint replaces it.
+        let _ = self.initial.clone().restore(|visitor| _ = learner.state(visitor));
+    }
+}

@@ -1,0 +1,80 @@
+//! Puts a node back to a checkpoint.
+
+use crate::{
+    cluster::{
+        Restored,
+        message::{Beginning, CheckpointId, MOST_ROUNDS, Saved},
+    },
+    config::ConfigError,
+    drive::{Elapsed, RunError},
+    run::{Checkpoint, Checkpoints},
+    units::NodeId,
+};
+
+use super::companion::{Owned, lock};
+
+/// What other nodes must know of these checkpoints, and the newest of them.
+///
+/// # Errors
+/// If all of them are of another node or run.
+pub(super) fn saved(
+    node: NodeId,
+    checkpoints: Option<&Checkpoints>,
+) -> Result<(Saved, Option<Checkpoint>), RunError> {
+    let available = checkpoints.map(Checkpoints::available).transpose();
+    let (all, newest) = available.map_err(RunError::Setup)?.unwrap_or_default();
+    let kept = |&(membership, rounds): &(u64, u64)| CheckpointId { membership, rounds };
+    let kept = all[all.len().saturating_sub(MOST_ROUNDS)..].iter().map(kept).collect();
+    let mut saved = Saved { nodes: vec![(node, kept)], ..Saved::default() };
+    if let Some(newest) = &newest {
+        saved.common = CheckpointId { membership: newest.membership, rounds: newest.common };
+        saved.history.clone_from(&newest.history);
+    }
+    Ok((saved, newest))
+}
+
+/// Where a node continues: its core's part of the checkpoint, its clocks, and the merged setup.
+#[derive(Default)]
+pub(super) struct Place {
+    pub restored: Option<Restored>,
+    pub before: Elapsed,
+    pub setup: Vec<u8>,
+}
+
+/// Takes the checkpoint after which the run continues, which may be the newest one. Unless all
+/// nodes continue from a mean, puts the learner back to it.
+///
+/// # Errors
+/// If it cannot be used.
+pub(super) fn put_back(
+    node: NodeId,
+    at: &Beginning,
+    checkpoints: Option<&Checkpoints>,
+    newest: Option<Checkpoint>,
+    learner: &Owned,
+) -> Result<Place, RunError> {
+    let Some(checkpoints) = checkpoints.filter(|_| at.rounds > 0) else {
+        return Ok(Place::default());
+    };
+    if at.without.contains(&node) {
+        // It may have one of this round, of an earlier membership.
+        return Ok(Place::default());
+    }
+    let newest = newest.filter(|newest| newest.snapshot.rounds.0 == at.rounds);
+    let mut checkpoint = match newest {
+        Some(newest) => newest,
+        None => checkpoints.load(at.rounds).map_err(RunError::Setup)?,
+    };
+    if !at.from_mean {
+        let (mut learner, state) = (lock(learner), std::mem::take(&mut checkpoint.learner));
+        learner.prepare(&checkpoint.setup).map_err(RunError::Agreement)?;
+        state.restore(|visitor| _ = learner.state(visitor)).map_err(|problem| {
+            let problem = format!("of round {} does not fit the learner: {problem}", at.rounds);
+            RunError::Setup(ConfigError::at("checkpoint", problem))
+        })?;
+    }
+    let Checkpoint { snapshot, setup: merged, time, computing, .. } = checkpoint;
+    let setup = if at.from_mean { Vec::new() } else { merged.clone() };
+    let restored = Some(Restored { snapshot, merged });
+    Ok(Place { restored, before: Elapsed { time, computing }, setup })
+}

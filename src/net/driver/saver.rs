@@ -1,0 +1,120 @@
+//! Writes a node's checkpoints beside training: a thread of its own writes the files, while the node
+//! continues.
+
+use std::{
+    sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError},
+    thread::JoinHandle,
+};
+
+use super::clock;
+use crate::{
+    cluster::event::Event,
+    run::{Checkpoint, Checkpoints, checkpoint::Every},
+    threads,
+};
+
+/// Writes the checkpoints of one node.
+pub(super) struct Saver {
+    checkpoints: Checkpoints,
+    writer: Writer,
+}
+
+enum Writer {
+    /// On a thread of its own.
+    Beside {
+        queue: SyncSender<Checkpoint>,
+        thread: JoinHandle<()>,
+    },
+    /// On this thread, where time is virtual or the system refuses another thread.
+    Here {
+        failing: bool,
+    },
+    Finished,
+}
+
+impl Saver {
+    /// For a node that reports durable checkpoints to `own`.
+    pub(super) fn new(checkpoints: Checkpoints, own: Sender<Event>) -> Saver {
+        if clock::is_virtual() {
+            return Saver { checkpoints, writer: Writer::Here { failing: false } };
+        }
+        let (queue, waiting) = mpsc::sync_channel(1);
+        let disk = checkpoints.clone();
+        let writer = match threads::spawn("gradvine-saver", move || write(&disk, &own, waiting)) {
+            Ok(thread) => Writer::Beside { queue, thread },
+            Err(error) => {
+                tracing::warn!("checkpoints are written between rounds: {error}");
+                Writer::Here { failing: false }
+            }
+        };
+        Saver { checkpoints, writer }
+    }
+
+    /// Writes a checkpoint. With a fixed number of rounds it waits while another one is written.
+    /// Returns the event if it is durable at once.
+    pub(super) fn save(&mut self, checkpoint: Checkpoint) -> Option<Event> {
+        let rounds = checkpoint.snapshot.rounds.0;
+        match (self.checkpoints.every, &mut self.writer) {
+            (Every::Never, _) | (_, Writer::Finished) => None,
+            (_, Writer::Here { failing }) => {
+                write_one(&self.checkpoints, &checkpoint, failing).then_some(Event::Durable(rounds))
+            }
+            (Every::Rounds(_), Writer::Beside { queue, .. }) => {
+                let _ = queue.send(checkpoint);
+                None
+            }
+            (Every::Time(_), Writer::Beside { queue, .. }) => {
+                if let Err(TrySendError::Full(_)) = queue.try_send(checkpoint) {
+                    tracing::warn!(
+                        "no checkpoint of round {rounds}: the one before is still being written"
+                    );
+                }
+                None
+            }
+        }
+    }
+
+    /// Waits until all checkpoints are written.
+    fn finish(&mut self) {
+        if let Writer::Beside { queue, thread } =
+            std::mem::replace(&mut self.writer, Writer::Finished)
+        {
+            drop(queue);
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Saver {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// Writes one checkpoint after the other.
+fn write(checkpoints: &Checkpoints, own: &Sender<Event>, queue: Receiver<Checkpoint>) {
+    let mut failing = false;
+    for checkpoint in queue {
+        if write_one(checkpoints, &checkpoint, &mut failing) {
+            let _ = own.send(Event::Durable(checkpoint.snapshot.rounds.0));
+        }
+    }
+}
+
+/// Writes a checkpoint. Returns whether the disk has it.
+fn write_one(checkpoints: &Checkpoints, checkpoint: &Checkpoint, failing: &mut bool) -> bool {
+    let rounds = checkpoint.snapshot.rounds.0;
+    let started = clock::now();
+    match checkpoints.write(checkpoint) {
+        Ok(()) => {
+            let seconds = clock::since(started).as_secs_f64();
+            tracing::info!("checkpoint of round {rounds}, written in {seconds:.2} s");
+            *failing = false;
+            return true;
+        }
+        // Once, until it succeeds again: the disk may be full for a long time.
+        Err(error) if !std::mem::replace(failing, true) => tracing::warn!("{error}"),
+        Err(_) => {}
+    }
+    false
+}
