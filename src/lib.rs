@@ -103,6 +103,7 @@ pub mod units;
 #[path = "."]
 mod reached {
     pub mod digest;
+    pub mod faults;
     pub mod files;
     pub mod inputs;
     pub mod memory;
@@ -111,4 +112,4 @@ mod reached {
     pub mod threads;
     pub mod vector;
 }
-internals!(reached::{digest, files, inputs, memory, printable, replay, threads, vector});
+internals!(reached::{digest, faults, files, inputs, memory, printable, replay, threads, vector});

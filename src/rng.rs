@@ -41,6 +41,8 @@ pub enum Purpose {
     Link = 8,
     /// Inputs of tests and of benches.
     Test = 9,
+    /// Faults of simulated runs.
+    Fault = 10,
 }
 
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;

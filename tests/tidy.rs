@@ -37,16 +37,18 @@ const LAYERS: &[(&str, May)] = &[
     ("predict", May::Only("units gossip links")),
     ("run", May::Above),
     ("sim", May::Only("units digest gossip links drive")),
+    ("cluster", May::Only("units config mixing gossip experiment drive run")),
     ("upnp", May::Only("")),
     (
         "net",
         May::Only(
             "units rng digest inputs threads config memory state mixing learn gossip experiment \
-             drive run",
+             drive run cluster",
         ),
     ),
     ("node", May::Only("units threads config state mixing learn gossip experiment drive run net")),
     ("replay", May::Above),
+    ("faults", May::Above),
     ("prelude", May::Above),
     ("tables", May::Only("config data memory")),
     ("evaluate", May::Only("printable config data learn run")),
@@ -72,7 +74,7 @@ enum May {
 
 /// Folders of the core: the same inputs give the same effects, so nothing whose order differs from
 /// run to run.
-const ORDERED: [&str; 6] = ["gossip", "sim", "links", "compress", "mixing", "learn"];
+const ORDERED: [&str; 7] = ["gossip", "cluster", "sim", "links", "compress", "mixing", "learn"];
 
 /// Folders that are given the time.
 const CLOCKLESS: [&str; 4] = ["gossip", "links", "predict", "sim"];

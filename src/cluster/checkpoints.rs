@@ -17,11 +17,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use litemap::LiteMap;
-
 use super::{
     effect::Effect,
-    message::{Beginning, CheckpointSchedule},
+    message::{Beginning, CheckpointSchedule, Saves, Stamp},
 };
 use crate::{
     drive::Change,
@@ -45,24 +43,6 @@ const MOST_MISSED: u64 = 1 << 20;
 
 /// The rounds from which the run continues if no checkpoint is due before its end.
 const AT_THE_END: Round = Round(u64::MAX);
-
-/// The checkpoints of all nodes, as far as this node knows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Saves {
-    /// The rounds of each node's newest.
-    pub newest: LiteMap<NodeId, u64>,
-    /// When the next one is due.
-    pub schedule: CheckpointSchedule,
-}
-
-/// What a checkpoint says besides the state of the core.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stamp {
-    /// The newest round of which all members have had one.
-    pub common: u64,
-    pub membership: u64,
-    pub history: Vec<Change>,
-}
 
 /// The checkpoints of one node in one attempt.
 #[derive(Debug)]

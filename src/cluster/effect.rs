@@ -6,11 +6,9 @@ use litemap::LiteMap;
 
 use super::{
     ban::Ban,
-    checkpoints::{Saves, Stamp},
     event::Event,
-    message::{Beginning, Saved, StartMessage},
-    pace::Paces,
-    rounds::Remains,
+    message::{Beginning, Saved, Saves, Stamp, StartMessage},
+    pace::{Alive, Paces},
 };
 use crate::{
     drive::{Change, Membership, RunError, Waiting},
@@ -69,15 +67,6 @@ pub(crate) struct Restored {
     pub snapshot: Snapshot,
     /// The merged setup records of all nodes.
     pub merged: Vec<u8>,
-}
-
-/// A sign that a node is at work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Alive {
-    pub node: NodeId,
-    pub when: Instant,
-    /// Whether it waits for a lost link.
-    pub absent: bool,
 }
 
 /// What a driver knows of its links and of the work of all nodes. Nodes have their numbers among
@@ -209,6 +198,21 @@ pub(crate) enum Effect {
     Away(Vec<(NodeId, String)>),
     /// The node continues after these rounds; reports of later ones no longer count.
     Resumes(Round),
+}
+
+/// What is left of a node whose rounds have ended early.
+pub(crate) struct Remains {
+    pub node: gossip::Node,
+    /// The model that it was about to lend, if it was.
+    pub lent: Option<Vec<f32>>,
+    /// The numbers in the topology of the run of the members.
+    pub numbers: Vec<NodeId>,
+}
+
+impl std::fmt::Debug for Remains {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a node after round {}", self.node.round())
+    }
 }
 
 /// How a node ends.

@@ -1,9 +1,10 @@
 //! The messages by which nodes agree, without those that only links need.
 
+use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
 
 use super::assembly::News;
-use crate::{drive::Change, units::NodeId};
+use crate::{drive::Change, run::Checkpoint, units::NodeId};
 
 /// When checkpoints are written. A newer schedule replaces an older one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +46,24 @@ pub struct Saved {
 }
 
 impl Saved {
+    /// That of one node with these checkpoints, ascending by rounds.
+    pub(crate) fn of<'c>(me: NodeId, checkpoints: impl Iterator<Item = &'c Checkpoint>) -> Saved {
+        let id = |kept: &Checkpoint| CheckpointId {
+            membership: kept.membership,
+            rounds: kept.snapshot.rounds.0,
+        };
+        let mut all: Vec<(CheckpointId, &Checkpoint)> =
+            checkpoints.map(|kept| (id(kept), kept)).collect();
+        all.sort_unstable_by_key(|(id, _)| *id);
+        let kept = all[all.len().saturating_sub(MOST_ROUNDS)..].iter().map(|(id, _)| *id);
+        let mut saved = Saved { nodes: vec![(me, kept.collect())], ..Saved::default() };
+        if let Some((_, newest)) = all.last() {
+            saved.common = CheckpointId { membership: newest.membership, rounds: newest.common };
+            saved.history.clone_from(&newest.history);
+        }
+        saved
+    }
+
     /// The newest checkpoint of these nodes.
     pub fn newest(&self) -> CheckpointId {
         self.nodes.iter().flat_map(|(_, kept)| kept).copied().max().unwrap_or_default()
@@ -85,4 +104,22 @@ const HISTORY_LIMIT: usize = 1 << 19;
 /// How many changes fit a message between so many nodes.
 pub(crate) fn most_changes(nodes: usize) -> usize {
     (HISTORY_LIMIT / (64 + 8 * nodes)).min(MOST_CHANGES)
+}
+
+/// The checkpoints of all nodes, as far as this node knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Saves {
+    /// The rounds of each node's newest.
+    pub newest: LiteMap<NodeId, u64>,
+    /// When the next one is due.
+    pub schedule: CheckpointSchedule,
+}
+
+/// What a checkpoint says besides the state of the core.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// The newest round of which all members have had one.
+    pub common: u64,
+    pub membership: u64,
+    pub history: Vec<Change>,
 }

@@ -32,12 +32,15 @@ pub(crate) mod event;
 pub(crate) mod gathering;
 pub(crate) mod limits;
 pub(crate) mod machine;
+pub(crate) mod meeting;
 pub(crate) mod message;
 pub(crate) mod pace;
 pub(crate) mod part;
 pub(crate) mod patience;
 pub(crate) mod rendezvous;
 pub(crate) mod rounds;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use effect::{Effect, Facts, Input, Opened, Opening, Outcome, Restored};
 pub(crate) use machine::{Cluster, Keeps, Terms};

@@ -43,6 +43,15 @@ pub(crate) fn capped_number(since: Duration, number: u64) -> u64 {
     number.min(since.as_millis() as u64 + AHEAD)
 }
 
+/// A sign that another node is at work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Alive {
+    pub node: NodeId,
+    pub when: Instant,
+    /// Whether it waits for a lost link.
+    pub absent: bool,
+}
+
 /// What a node says about its waiting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {

@@ -9,8 +9,8 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    effect::Alive,
     limits::{Limits, WARNING_INTERVAL},
+    pace::Alive,
 };
 
 /// What a node has seen of the progress of its run.

@@ -15,7 +15,7 @@ use std::{collections::BTreeSet, time::Instant};
 
 use super::{
     checkpoints::Checkpointing,
-    effect::{Effect, Facts, Restored},
+    effect::{Effect, Facts, Remains, Restored},
     event::Event,
     limits::{Limits, WARNING_INTERVAL},
     message::Beginning,
@@ -51,21 +51,6 @@ pub(crate) struct Rounds {
     /// Identifies the results, once they are formed.
     written: Option<Written>,
     is_finished: bool,
-}
-
-/// What is left of a node whose rounds have ended early.
-pub(crate) struct Remains {
-    pub node: Node,
-    /// The model that it was about to lend, if it was.
-    pub lent: Option<Vec<f32>>,
-    /// The numbers in the topology of the run of the members.
-    pub numbers: Vec<NodeId>,
-}
-
-impl std::fmt::Debug for Remains {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a node after round {}", self.node.round())
-    }
 }
 
 /// The core of a node that begins there, or continues.

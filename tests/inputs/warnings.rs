@@ -6,7 +6,7 @@ use std::{
 };
 
 /// Warnings whose text is made elsewhere in their file: words of it, as they are in the code.
-const MADE: [(&str, &str, &[&str]); 7] = [
+const MADE: [(&str, &str, &[&str]); 3] = [
     (
         "run/shards/row_constants.rs",
         "{warning}",
@@ -15,9 +15,16 @@ const MADE: [(&str, &str, &[&str]); 7] = [
             "features have 24 binary digits",
         ],
     ),
+    ("net/link/connection.rs", "{text}", &["two programs run with the key of node {name}"]),
+    ("run/checkpoint/mod.rs", "{error}; an earlier one is used", &["an earlier one is used"]),
+];
+
+/// Warnings of the cluster whose text is made elsewhere in their file.
+const MADE_IN_CLUSTER: [(&str, &[&str]); 3] = [
+    ("cluster/choosing.rs", &[" nodes are present, at least ", "the run continues with "]),
+    ("cluster/rendezvous.rs", &["is linked, the run has not started: "]),
     (
-        "net/life/rounds/driver.rs",
-        "{text}",
+        "cluster/rounds.rs",
         &[
             "waits for {links}",
             "; {} waits for {}",
@@ -25,23 +32,13 @@ const MADE: [(&str, &str, &[&str]); 7] = [
             "node {name} holds the run up: it works all the time",
         ],
     ),
-    ("net/link/connection.rs", "{text}", &["two programs run with the key of node {name}"]),
-    ("net/life/agreement/start.rs", "{text}", &["is linked, the run has not started: "]),
-    (
-        "net/life/agreement/assemble.rs",
-        "{text}",
-        &[" nodes are present, at least ", "the run continues with "],
-    ),
-    ("net/alone.rs", "{reason}; this node refuses node {} for {seconds} s", &["refuses node "]),
-    ("run/checkpoint/mod.rs", "{error}; an earlier one is used", &["an earlier one is used"]),
 ];
 
 /// Warnings that are an error of a file, of a program, of the system or of the run, which explains
-/// itself.
-const ERRORS: [(&str, &str); 4] = [
-    ("net/life/event.rs", "{difference}"),
-    ("net/life/agreement/saver.rs", "{error}"),
-    ("net/life/worker.rs", "{text}"),
+/// itself. The driver passes those of the cluster on.
+const ERRORS: [(&str, &str); 3] = [
+    ("net/driver/saver.rs", "{error}"),
+    ("net/driver/perform.rs", "{text}"),
     ("node/builder.rs", "{line}"),
 ];
 
@@ -88,7 +85,8 @@ fn operations_explains_every_warning() {
     for path in files {
         let code = fs::read_to_string(&path).unwrap();
         let warnings = code.match_indices("tracing::warn!(");
-        for (place, _) in warnings.chain(code.match_indices("tracing::error!(")) {
+        let warnings = warnings.chain(code.match_indices("tracing::error!("));
+        for (place, _) in warnings.chain(code.match_indices("Effect::Warn(format!(")) {
             let format = literal(&code[place..]);
             found += 1;
             if ERRORS.iter().any(|(file, text)| path.ends_with(file) && *text == format) {
@@ -106,6 +104,15 @@ fn operations_explains_every_warning() {
                 if !page.contains(constant) {
                     missing.push(format!("{}: {constant}", path.display()));
                 }
+            }
+        }
+    }
+    for (file, words) in MADE_IN_CLUSTER {
+        let code = fs::read_to_string(root.join("src").join(file)).unwrap();
+        for words in words {
+            assert!(code.contains(words), "{file}: {words}");
+            if !page.contains(constant(words)) {
+                missing.push(format!("{file}: {words}"));
             }
         }
     }

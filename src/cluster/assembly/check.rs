@@ -7,7 +7,7 @@
 //! and is started again with its disk. Messages may be lost, delayed and repeated: each carries all
 //! that its sender knows when it arrives, or nothing of it.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sha2::{Digest, Sha256};
 
@@ -335,7 +335,7 @@ fn bytes(value: &impl Serialize) -> Vec<u8> {
 /// number, and whether these are all.
 fn explore(spec: &str, faults: usize, most: usize) -> (usize, bool) {
     let first = World::new(spec, faults);
-    let mut seen = HashSet::from([first.key()]);
+    let mut seen = BTreeSet::from([first.key()]);
     let mut open = VecDeque::from([first]);
     let mut visited = 0;
     while visited < most

@@ -12,10 +12,9 @@ use super::{
 use crate::{
     cluster::{
         Effect, Input, Opened, Opening,
-        checkpoints::Stamp,
+        effect::Remains,
         event::Event,
-        message::{Beginning, Saved},
-        rounds::Remains,
+        message::{Beginning, Saved, Stamp},
     },
     drive::{Change, Conclusion, Elapsed, Ended, RunError},
     gossip::{self, Cause, OwnModel, snapshot::Snapshot},

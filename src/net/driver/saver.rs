@@ -1,5 +1,5 @@
-//! Writes a node's checkpoints beside training: a thread of its own writes the files, while the node
-//! continues.
+//! Writes a node's checkpoints beside training: a thread of its own writes the files, while the
+//! node continues.
 
 use std::{
     sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError},

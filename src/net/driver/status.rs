@@ -19,10 +19,8 @@ use super::clock;
 use crate::{
     cluster::{
         Facts,
-        checkpoints::Saves,
-        effect::Alive,
-        message::Beginning,
-        pace::{Paces, capped_number, next_number},
+        message::{Beginning, Saves},
+        pace::{Alive, Paces, capped_number, next_number},
     },
     net::{link::wire::Message, transport::dial::Reached},
     units::NodeId,

@@ -6,13 +6,16 @@ use futures::FutureExt;
 
 use super::state::{Act, Bug, Connection, HostState, Parcel, Piece, State};
 use crate::{
-    cluster::{checkpoints::Saves, message::StartMessage},
+    cluster::{
+        meeting::{Meeting, meet},
+        message::{Saves, StartMessage},
+    },
     gossip::Cause,
     net::{
         Event,
         driver::status::{Beat, news},
         link::{
-            session::{Meeting, Outbox, meet},
+            session::Outbox,
             wire::{Message, Reason},
         },
     },

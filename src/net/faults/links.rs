@@ -16,8 +16,7 @@ use super::{
 };
 use crate::{
     cluster::{
-        checkpoints::Saves,
-        message::StartMessage,
+        message::{Saves, StartMessage},
         part::{Adjacent, Part},
     },
     gossip::Cause,

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::files::Files;
 use crate::{
-    cluster::{checkpoints::Saves, message::StartMessage},
+    cluster::message::{Saves, StartMessage},
     drive::{Ended, Membership, RunError},
     experiment::Experiment,
     mixing::Topology,

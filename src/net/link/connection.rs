@@ -26,7 +26,7 @@ use super::{
     wire::{self, Message, Reason},
 };
 use crate::{
-    cluster::{checkpoints::Saves, message::StartMessage},
+    cluster::message::{Saves, StartMessage},
     gossip::Cause,
     net::{
         driver::status::{Beat, news},

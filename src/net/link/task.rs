@@ -32,11 +32,16 @@ use super::{
     limits::Deadlines,
     outcome::{Refusal, Streams},
     programs::Programs,
-    session::{Inbox, Meeting, Outbox, SharedOutbox, meet},
+    session::{Inbox, Outbox, SharedOutbox},
     wire::{self, Message, Reason},
 };
 use crate::{
-    cluster::{ban::Ban, event::Event, message::StartMessage},
+    cluster::{
+        ban::Ban,
+        event::Event,
+        meeting::{Meeting, meet},
+        message::StartMessage,
+    },
     gossip::Cause,
     mixing::Topology,
     net::{driver::status::Status, transport::peers::Connection},

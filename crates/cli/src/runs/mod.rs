@@ -1,6 +1,7 @@
 //! Commands for whole runs, on this machine or in the simulator.
 
 pub(crate) mod compare;
+mod faulty;
 pub(crate) mod lab;
 mod outcome;
 pub(crate) mod plan;

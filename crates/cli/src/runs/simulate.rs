@@ -9,7 +9,7 @@ use gradvine::{
 };
 use gradvine_terminal::Exit;
 
-use super::{outcome, run_args::RunArgs, train::watched};
+use super::{faulty, outcome, run_args::RunArgs, train::watched};
 
 /// The arguments of `gradvine simulate`
 #[derive(clap::Args, Debug)]
@@ -20,6 +20,7 @@ Examples:
   gradvine simulate --set rule.kind=d-psgd --set compressor.kind=identity --rounds 200
   gradvine simulate --topology topologies/four-regions.toml --set network.compute=measured
   gradvine simulate --set network.preset=4g --set network.compute=fixed --set network.compute_ms=20
+  gradvine simulate --set checkpoint.every_rounds=10 --faults seed:7
 
 The same experiment with the same seed ends with the same digest as `gradvine train`. Latencies and
 bandwidths come from the topology file's links, the rest from [network]: preset (ideal, data-center,
@@ -30,6 +31,10 @@ pub(crate) struct Args {
     /// settings are given, the experiment is the one beside it.
     #[arg(long, value_name = "SUMMARY")]
     history: Option<PathBuf>,
+    /// What goes wrong: a file with [[fault]] tables, or seed:N for faults drawn from a number.
+    /// Prints what each node decides and when, and what it costs
+    #[arg(long, value_name = "FILE|seed:N", conflicts_with = "history")]
+    faults: Option<String>,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -39,6 +44,9 @@ pub(crate) fn run(mut args: Args) -> Result<(), Exit> {
     if let Some(path) = &args.history {
         args.run.select.experiment = experiment_of(&args.run.select.selection(), path)?;
         return run_again(&args.run, path);
+    }
+    if let Some(faults) = &args.faults {
+        return faulty::run(&args.run, faults);
     }
     watched(&args.run, "simulate", |whole, watch, _| Ok(simulate(whole, watch)?.into()))
 }

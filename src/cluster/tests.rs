@@ -1,0 +1,410 @@
+//! The effects of one node, input by input: node b of the path a - b - c, whose parent in the
+//! spanning tree is a, and whose child is c.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    Cluster, Effect, Facts, Input, Keeps, Opened, Outcome, Restored, Terms,
+    assembly::{News, View},
+    event::Event,
+    limits::Limits,
+    message::{Beginning, CheckpointId, Saved, StartMessage},
+};
+use crate::{
+    drive::{Membership, RunError},
+    experiment::Experiment,
+    gossip::{self, Cause, tree::Readers},
+    run::{Whole, checkpoint::Every},
+    units::NodeId,
+};
+
+const A: NodeId = NodeId(0);
+const B: NodeId = NodeId(1);
+const C: NodeId = NodeId(2);
+
+/// The files of the run.
+fn whole(settings: &[&str]) -> Whole {
+    let given = [
+        "topology.file=path:3",
+        "run.rounds=4",
+        "rule.kind=d-psgd",
+        "compressor.kind=identity",
+        "data.source=synthetic",
+        "data.rows=30",
+        "data.features=3",
+        "data.test_share=0",
+        "model.kind=least-squares",
+        "optimizer.step=0.01",
+        "checkpoint.every_rounds=2",
+    ];
+    let settings: Vec<String> = given.iter().chain(settings).map(ToString::to_string).collect();
+    Whole::new(Experiment::parse("", &settings).unwrap()).unwrap()
+}
+
+/// An effect in a few words.
+fn brief(effect: &Effect) -> String {
+    match effect {
+        Effect::Core(gossip::Effect::Send { to, .. }) => format!("send a frame to {to}"),
+        Effect::Core(gossip::Effect::Compute { round, .. }) => format!("compute {round}"),
+        Effect::Core(effect) => format!("core {effect:?}").chars().take(24).collect(),
+        Effect::Open(opening) => {
+            let Membership { id, members, cut } = &opening.membership;
+            let bans: Vec<u32> = opening.bans.iter().map(|(node, _)| node.0).collect();
+            format!(
+                "open {} members of change {}, {} links cut, bans {bans:?}{}{}",
+                members.len(),
+                id >> 32,
+                cut.len(),
+                if opening.chooses { ", to choose" } else { "" },
+                if opening.resets { ", reset" } else { "" },
+            )
+        }
+        Effect::SendStart { to, message } => match message {
+            StartMessage::Ready(saved) => {
+                let nodes: Vec<u32> = saved.nodes.iter().map(|(node, _)| node.0).collect();
+                format!("to {to}: ready {nodes:?}")
+            }
+            StartMessage::Waiting(text) => format!("to {to}: {text}"),
+            StartMessage::Begin(at) => format!("to {to}: begin after {}", at.rounds),
+            StartMessage::Assembly(news) => {
+                let proposal = news.proposal.as_ref().map(|it| it.members.len());
+                format!("to {to}: {} views, proposal of {proposal:?}", news.views.len())
+            }
+            other => format!("to {to}: {other:?}"),
+        },
+        Effect::Restore(at) => format!("restore round {}", at.rounds),
+        Effect::Begin(at) => format!("begin after {}", at.rounds),
+        Effect::Write { snapshot, .. } => format!("write round {}", snapshot.rounds),
+        Effect::Record(membership) => format!("record {:?}", membership.members),
+        Effect::Results { .. } => "results".into(),
+        Effect::Salvage(_) => "salvage".into(),
+        Effect::Close { reason, over } => {
+            let reason = reason.as_ref().map(|cause| cause.text.as_str());
+            format!("close, over {over}, reason {reason:?}")
+        }
+        Effect::End(Outcome::Results) => "end with results".into(),
+        Effect::End(Outcome::Failed(error)) => format!("end: {error}"),
+        Effect::Info(text) | Effect::Debug(text) => format!("log: {text}"),
+        Effect::Warn(text) => format!("warn: {text}"),
+        Effect::LinkLost { peer, reason } => format!("lost {peer}: {reason}"),
+        other => format!("{other:?}"),
+    }
+}
+
+/// A node, the time, and what its links know.
+struct Table<'a> {
+    cluster: Cluster<'a>,
+    now: Instant,
+    facts: Facts,
+    first: Vec<String>,
+}
+
+impl<'a> Table<'a> {
+    fn new(whole: &'a Whole, used: bool) -> Table<'a> {
+        let now = Instant::now();
+        let config = whole.design.node(B, whole.spec(B).config.setup, Readers::Everyone);
+        let keeps =
+            Keeps { every: Every::Rounds(2), last: None, used, written: None, adopted: None };
+        let limits = Limits::of(&whole.design.experiment);
+        let terms = Terms { limits, keeps: Some(keeps), resumes: true };
+        let mut out = Vec::new();
+        let cluster = Cluster::new(now, &whole.design, config, terms, &mut out).unwrap();
+        let first = out.iter().map(brief).collect();
+        Table { cluster, now, facts: Facts::new(now), first }
+    }
+
+    fn input(&mut self, input: Input) -> Vec<String> {
+        let mut out = Vec::new();
+        self.cluster.handle(self.now, input, &mut out);
+        out.iter().map(brief).collect()
+    }
+
+    fn event(&mut self, event: Event) -> Vec<String> {
+        self.input(Input::Event(event))
+    }
+
+    /// Lets time pass.
+    fn after(&mut self, seconds: f64) -> Vec<String> {
+        self.now += Duration::from_secs_f64(seconds);
+        self.input(Input::Tick(Box::new(self.facts.clone())))
+    }
+
+    /// The links are open; this node has checkpoints of these rounds.
+    fn opened(&mut self, rounds: &[u64]) {
+        let id = |&rounds: &u64| CheckpointId { membership: 0, rounds };
+        let kept = rounds.iter().map(id).collect();
+        let saved = Saved { nodes: vec![(B, kept)], ..Saved::default() };
+        let opened = Opened { saved, has_started: true, ..Opened::default() };
+        assert_eq!(self.input(Input::Opened(Ok(opened))), [] as [&str; 0]);
+    }
+
+    /// All are linked, and begin.
+    fn begun(&mut self) -> Vec<String> {
+        self.opened(&[]);
+        for peer in [A, C] {
+            self.event(Event::Up(peer));
+        }
+        self.event(Event::Start { from: C, message: ready(C, &[]) });
+        self.after(0.1);
+        self.event(Event::Start { from: A, message: begin(0) });
+        assert_eq!(self.after(0.1), ["to 2: begin after 0", "restore round 0"]);
+        self.input(Input::Restored(Ok(None)))
+    }
+}
+
+fn ready(node: NodeId, rounds: &[u64]) -> StartMessage {
+    let id = |&rounds: &u64| CheckpointId { membership: 0, rounds };
+    let kept = rounds.iter().map(id).collect();
+    StartMessage::Ready(Saved { nodes: vec![(node, kept)], ..Saved::default() })
+}
+
+fn begin(rounds: u64) -> StartMessage {
+    StartMessage::Begin(Beginning { rounds, ..Beginning::default() })
+}
+
+fn leaves(node: NodeId, leaves: bool) -> Cause {
+    Cause { node, text: "its disk is full".into(), leaves }
+}
+
+#[test]
+fn a_first_start_with_a_late_node() {
+    let whole = whole(&[]);
+    let mut b = Table::new(&whole, false);
+    assert_eq!(b.first, ["open 3 members of change 0, 0 links cut, bans []"]);
+    b.opened(&[]);
+    assert_eq!(
+        b.event(Event::Up(A)),
+        ["log: linked with 0 (1 of 2)", "Linked { peer: NodeId(0), up: 1, links: 2 }"]
+    );
+    b.facts.missing = vec![(C, "no contact yet".into())];
+    assert_eq!(b.after(0.1), ["to 0: node 1 waits for 2 (no contact yet)"]);
+    assert_eq!(b.after(0.1), [] as [&str; 0], "nothing is new");
+    let waits = b.after(5.0);
+    assert_eq!(
+        waits[..2],
+        ["to 0: node 1 waits for 2 (no contact yet)", "warn: node 1 waits for 2 (no contact yet)"]
+    );
+    // It comes late, with a frame that is held.
+    b.facts.missing.clear();
+    b.event(Event::Up(C));
+    b.event(Event::Start { from: C, message: ready(C, &[]) });
+    assert_eq!(b.after(0.1)[..1], ["to 0: ready [1, 2]"]);
+    b.event(Event::Start { from: A, message: begin(0) });
+    assert_eq!(b.after(0.1), ["to 2: begin after 0", "restore round 0"]);
+    let begun = b.input(Input::Restored(Ok(None)));
+    assert_eq!(begun[0], "begin after 0");
+    assert!(b.cluster.is_in_rounds());
+}
+
+#[test]
+fn a_node_that_waits_in_vain_says_for_whom_and_ends() {
+    let whole = whole(&["run.connect_s=20"]);
+    let mut b = Table::new(&whole, false);
+    b.opened(&[]);
+    b.event(Event::Up(A));
+    b.facts.missing = vec![(C, "connection refused".into())];
+    b.after(0.1);
+    let text = "after 20 s node 1 waits for 2 (connection refused)";
+    let ended = b.after(20.0);
+    assert_eq!(
+        ended[1..],
+        [
+            "SaveNewest",
+            &format!("log: {text}"),
+            &format!("close, over false, reason Some({text:?})")
+        ]
+    );
+    assert_eq!(b.input(Input::Closed), [format!("end: {text}")]);
+    assert_eq!(b.input(Input::Closed), [] as [&str; 0]);
+}
+
+#[test]
+fn a_restart_of_a_neighbour_in_each_phase() {
+    let whole = whole(&[]);
+    let again = [
+        "warn: node 2 was started again: this node returns to the newest checkpoint that all \
+         nodes have",
+        "open 3 members of change 0, 0 links cut, bans [], reset",
+    ];
+    // Before the rounds only its frames are forgotten.
+    let mut b = Table::new(&whole, false);
+    b.opened(&[]);
+    b.event(Event::Up(C));
+    assert_eq!(b.event(Event::Restarted(C)), [] as [&str; 0]);
+    // In the rounds all go back.
+    let mut b = Table::new(&whole, false);
+    b.begun();
+    let effects = b.event(Event::Restarted(C));
+    assert_eq!(effects[0], "salvage");
+    assert_eq!(effects[1..], again);
+    // It meets the others with the checkpoints that it has, and resumes where all can.
+    b.opened(&[2]);
+    for peer in [A, C] {
+        b.event(Event::Up(peer));
+    }
+    b.event(Event::Start { from: C, message: ready(C, &[2]) });
+    assert_eq!(b.after(0.1)[..1], ["to 0: ready [1, 2]"]);
+    b.event(Event::Start { from: A, message: begin(2) });
+    assert_eq!(b.after(0.1), ["to 2: begin after 2", "restore round 2"]);
+    let snapshot = gossip::snapshot::Snapshot {
+        rounds: crate::units::Round(2),
+        x: vec![0.0; whole.design.parameters()],
+        ..Default::default()
+    };
+    let restored = Restored { snapshot, merged: Vec::new() };
+    let resumed = b.input(Input::Restored(Ok(Some(restored))));
+    assert_eq!(resumed[..2], ["Resumes(Round(2))", "begin after 2"]);
+}
+
+#[test]
+fn a_parent_that_would_throw_this_node_back_is_refused() {
+    let whole = whole(&["absence.policy=continue"]);
+    let mut b = Table::new(&whole, true);
+    b.opened(&[2]);
+    for peer in [A, C] {
+        b.event(Event::Up(peer));
+    }
+    let effects = b.event(Event::Start { from: A, message: begin(3) });
+    assert!(effects[0].contains("of which this node has no checkpoint"), "{effects:?}");
+    assert!(effects[0].ends_with("this node refuses node 0 for 60 s"), "{effects:?}");
+    assert_eq!(effects[1], "open 3 members of change 0, 0 links cut, bans [0], to choose");
+}
+
+#[test]
+fn a_link_that_breaks_in_each_phase() {
+    let whole = whole(&[]);
+    let lost = || Event::Lost { peer: C, reason: "reset".into() };
+    let mut b = Table::new(&whole, false);
+    b.opened(&[]);
+    b.event(Event::Up(C));
+    assert_eq!(
+        b.event(lost()),
+        ["warn: the link to 2 broke before the run began: reset; waiting for it", "lost 2: reset"]
+    );
+    let mut b = Table::new(&whole, false);
+    b.begun();
+    assert_eq!(
+        b.event(lost()),
+        ["warn: the link to 2 is lost: reset; reconnecting", "lost 2: reset"]
+    );
+    let absent = Duration::from_secs(3);
+    assert_eq!(
+        b.event(Event::Back { peer: C, absent, resent: 1 }),
+        [
+            "warn: the link to 2 has returned after 3.0 s; frames sent again: 1",
+            "Linked { peer: NodeId(2), up: 2, links: 2 }"
+        ]
+    );
+    // It does not return: with `wait` the run ends, and names it.
+    let ended = b.event(Event::Down { peer: C, reason: "it did not return".into() });
+    assert_eq!(ended[0], "lost 2: it did not return");
+    assert_eq!(ended[1], "salvage");
+    assert!(ended[3].starts_with("close, over false, reason Some(\"the link to node 2 broke"), "{ended:?}");
+}
+
+/// The failure of one member is its own affair: what it says of others, or of all, is not believed.
+#[test]
+fn a_member_that_fails_or_leaves_does_not_end_a_run_that_continues() {
+    let whole = whole(&["absence.policy=continue"]);
+    for (names, says) in [(C, true), (C, false), (A, false)] {
+        let mut b = Table::new(&whole, false);
+        b.begun();
+        let effects = b.event(Event::Left { peer: C, cause: leaves(names, says) });
+        let chooses = "open 3 members of change 0, 0 links cut, bans [], to choose";
+        assert_eq!(effects.last().unwrap(), chooses, "{effects:?}");
+        assert!(effects.contains(&"salvage".to_string()));
+        assert!(!effects.iter().any(|effect| effect.starts_with("close")), "{effects:?}");
+    }
+}
+
+fn view(number: u64, linked: &[NodeId], late: &[NodeId]) -> View {
+    let (linked, late) = (linked.to_vec(), late.to_vec());
+    View { number, linked, late, started: true, ..View::default() }
+}
+
+/// A loss, the choice of the others, a second loss during it, and the record before any node hears
+/// of it.
+#[test]
+fn a_loss_is_decided_by_the_others() {
+    let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
+    let mut b = Table::new(&whole, false);
+    b.begun();
+    b.event(Event::Down { peer: C, reason: "it did not return".into() });
+    b.opened(&[]);
+    assert_eq!(b.event(Event::Up(A))[..], ["Linked { peer: NodeId(0), up: 1, links: 2 }"]);
+    assert_eq!(b.after(0.1), ["to 0: 1 views, proposal of None"]);
+    let news = News { views: vec![(A, view(3, &[B], &[]))], proposal: None };
+    b.event(Event::Start { from: A, message: StartMessage::Assembly(news) });
+    // Two of three are a quorum: node a, the lowest, proposes.
+    assert_eq!(b.after(0.1), ["to 0: 2 views, proposal of None"]);
+    let members = Membership::after([0].into_iter(), vec![A, B], Vec::new());
+    let news = News { views: vec![], proposal: Some(members.clone()) };
+    b.event(Event::Start { from: A, message: StartMessage::Assembly(news) });
+    assert_eq!(b.after(0.1), [format!("record {:?}", members.members)], "first of all");
+    assert_eq!(b.after(0.1), [] as [&str; 0], "until it is durable");
+    assert_eq!(
+        b.input(Input::Recorded(Ok(()))),
+        ["warn: the run continues with 2 of 3 nodes, without 2"]
+    );
+    assert_eq!(b.after(0.1), ["to 0: 2 views, proposal of Some(2)"]);
+    // Node a has agreed too: this node continues.
+    let agreed = View { adopted: members.id, agreed: true, ..view(5, &[B], &[]) };
+    let news = News { views: vec![(A, agreed)], proposal: Some(members) };
+    b.event(Event::Start { from: A, message: StartMessage::Assembly(news) });
+    assert_eq!(b.after(0.1), ["open 2 members of change 1, 0 links cut, bans [], reset"]);
+    assert_eq!(b.cluster.part().numbers, [A, B, C]);
+}
+
+#[test]
+fn a_minority_waits_and_decides_nothing() {
+    let whole = whole(&["absence.policy=continue", "absence.deadline_s=3", "absence.wait_s=60"]);
+    let mut b = Table::new(&whole, false);
+    b.begun();
+    b.event(Event::Down { peer: C, reason: "it did not return".into() });
+    b.opened(&[]);
+    let mut all = Vec::new();
+    for _ in 0..590 {
+        all.extend(b.after(0.1));
+    }
+    assert!(all.iter().all(|effect| !effect.starts_with("record")), "{all:?}");
+    let text = "1 of 3 nodes are present, at least 2 continue; node 1 waits for 0, 2";
+    assert!(all.iter().any(|effect| *effect == format!("warn: {text}")), "{all:?}");
+    let mut ended = Vec::new();
+    while !ended.iter().any(|effect: &String| effect.starts_with("close")) {
+        ended = b.after(0.1);
+    }
+    assert_eq!(b.input(Input::Closed), [format!("end: after 60 s {text}")]);
+}
+
+/// A node that has lost its disk records nothing, and ends.
+#[test]
+fn a_disk_that_does_not_record_ends_the_choice() {
+    let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
+    let mut b = Table::new(&whole, false);
+    b.begun();
+    b.event(Event::Down { peer: C, reason: "it did not return".into() });
+    b.opened(&[]);
+    b.event(Event::Up(A));
+    let members = Membership::after([0].into_iter(), vec![A, B], Vec::new());
+    let news = News { views: vec![(A, view(3, &[B], &[]))], proposal: Some(members) };
+    b.event(Event::Start { from: A, message: StartMessage::Assembly(news) });
+    b.after(0.1);
+    let error = RunError::Host("the disk is full".into());
+    let effects = b.input(Input::Recorded(Err(error)));
+    assert_eq!(effects.last().unwrap(), "close, over false, reason Some(\"the disk is full\")");
+}
+
+#[test]
+fn the_wish_of_the_user_in_each_phase() {
+    let whole = whole(&[]);
+    let mut b = Table::new(&whole, false);
+    b.opened(&[]);
+    let ended = b.input(Input::Stop);
+    assert_eq!(ended[0], "SaveNewest");
+    assert_eq!(b.input(Input::Closed), ["end: interrupted in round 0"]);
+    let mut b = Table::new(&whole, false);
+    b.begun();
+    assert_eq!(b.input(Input::Stop)[0], "salvage");
+    assert_eq!(b.input(Input::Closed), ["end: interrupted in round 0"]);
+    assert_eq!(b.input(Input::Stop), [] as [&str; 0]);
+}

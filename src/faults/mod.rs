@@ -1,0 +1,66 @@
+//! Runs with faults, in virtual time: what a network does when programs are killed, links are cut
+//! and disks are lost.
+//!
+//! Each machine performs the [`Cluster`](crate::cluster::Cluster) of a real node, with its learner
+//! and a disk in memory. Links have the latency, rate and jitter of the experiment's network; the
+//! frames on them are real. Simulated are the clock, the handshake of a connection (three
+//! latencies), and the silence after which it is given up (three heartbeats). Not part of it:
+//! encryption, acknowledgements, and messages of liveness, which arrive at once.
+//!
+//! * `schedule`: the faults, from a file or a seed.
+//! * `world`: machines, time, and the faults as they come.
+//! * `perform`: the effects of a node.
+//! * `wires`: connections, what they carry, how they break.
+
+mod machine;
+mod perform;
+mod schedule;
+#[cfg(test)]
+mod tests;
+mod wires;
+mod world;
+
+use crate::{
+    drive::RunError,
+    run::{Summary, Whole},
+    units::{NodeId, Time},
+};
+
+pub use schedule::{DiskAfter, Fault, Kind, When, faults_of, parse};
+
+/// Something that happened in a run with faults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Occurrence {
+    /// When.
+    pub time: Time,
+    /// At which node; `None` for the network.
+    pub node: Option<NodeId>,
+    /// What, in words.
+    pub text: String,
+}
+
+/// How a run with faults went.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Story {
+    /// What happened, in order.
+    pub occurrences: Vec<Occurrence>,
+    /// How each node ended: `None` with results, or its error in words.
+    pub ended: Vec<Option<String>>,
+    /// The summary of the run; `None` if no node has results.
+    pub summary: Option<Summary>,
+    /// The time at which the last node ended.
+    pub time: Time,
+    /// How often a program was started again.
+    pub restarts: u64,
+    /// Rounds that nodes have done again after they went back to a checkpoint, over all nodes.
+    pub repeated: u64,
+}
+
+/// Runs an experiment with these faults.
+///
+/// # Errors
+/// If the files of the run cannot be used, or its nodes still wait long after the last fault.
+pub fn run(whole: &Whole, faults: &[Fault]) -> Result<Story, RunError> {
+    world::World::new(whole, faults)?.run()
+}

@@ -1,0 +1,496 @@
+//! The effects of a node.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use super::{
+    machine::Program,
+    wires::Message,
+    world::{Happening, TICK, World},
+};
+use crate::{
+    cluster::{
+        Cluster, Effect, Facts, Input, Keeps, Opened, Opening, Outcome, Restored, Terms,
+        event::Event,
+        limits::Limits,
+        message::{Beginning, Stamp, StartMessage},
+        pace::{Alive, Paces},
+    },
+    drive::{self, Conclusion, Elapsed, Ended, Learner, RunError},
+    gossip::{self, Cause, Traffic, snapshot::Snapshot, tree::Readers},
+    links::ComputeModel,
+    run::{Checkpoint, checkpoint::Every},
+    state::State,
+    units::{NodeId, Time},
+};
+
+/// How long a node says goodbye: with a reason, and without one at the most.
+const GOODBYE: u64 = 300_000_000;
+const PARTING: u64 = 5_000_000_000;
+
+impl World<'_> {
+    /// A machine starts its program.
+    pub(super) fn start(&mut self, node: NodeId) {
+        let machine = &mut self.machines[node.index()];
+        if machine.down > 0 || machine.program.is_some() || machine.ended == Some(Ok(())) {
+            return;
+        }
+        let used = machine.disk.begun;
+        // It has its results, and all others have theirs.
+        if machine.disk.results.is_some() && machine.disk.checkpoints.is_empty() {
+            return self.ended(node, Ok(()));
+        }
+        machine.disk.starts += 1;
+        if machine.disk.starts > 1 || machine.ended.is_some() {
+            self.restarts += 1;
+            self.note(Some(node), "its program starts again".into());
+        }
+        let whole = self.whole;
+        let design = &whole.design;
+        let mut learner: Box<dyn Learner> = Box::new(whole.learner(node));
+        let config = design.node(node, learner.setup(), Readers::Everyone);
+        let mut initial = State::default();
+        learner.state(&mut initial);
+        let disk = &self.machines[node.index()].disk;
+        let keeps = Keeps {
+            every: Every::of(design),
+            last: None,
+            used,
+            written: disk.written(),
+            adopted: disk.membership.clone(),
+        };
+        let limits = Limits::of(&design.experiment);
+        let terms = Terms { limits, keeps: Some(keeps), resumes: true };
+        let mut effects = Vec::new();
+        let cluster = Cluster::new(self.instant(), design, config, terms, &mut effects);
+        let cluster = match cluster {
+            Ok(cluster) => cluster,
+            Err(error) => return self.ended(node, Err(error.describe(&design.topology))),
+        };
+        let now = self.now();
+        self.machines[node.index()].program = Some(Program {
+            cluster,
+            learner,
+            initial,
+            incarnation: 0,
+            chooses: false,
+            begun: false,
+            begins: None,
+            bytes: 0,
+            inputs: VecDeque::new(),
+            computing: false,
+            spent: Time(0),
+            started: now,
+            before: Time(0),
+            setup: Vec::new(),
+            traffic: Traffic::default(),
+            model: Arc::default(),
+            mean: Vec::new(),
+            ended: None,
+            acted: now,
+            closing: None,
+            waits_for: Vec::new(),
+            share: None,
+            number: 0,
+        });
+        let number = self.id();
+        if let Some(program) = &mut self.machines[node.index()].program {
+            program.number = number;
+        }
+        self.perform_all(node, effects);
+        self.post(TICK, Happening::Tick { machine: node, program: number });
+    }
+
+    /// A program gets a tick.
+    pub(super) fn tick(&mut self, node: NodeId, number: u64) {
+        let is_it = |program: &Program<'_>| program.number == number;
+        if !self.machines[node.index()].program.as_ref().is_some_and(is_it) {
+            return;
+        }
+        self.post(TICK, Happening::Tick { machine: node, program: number });
+        self.tick_now(node);
+    }
+
+    fn tick_now(&mut self, node: NodeId) {
+        if let Some(facts) = self.facts(node) {
+            self.feed(node, Input::Tick(Box::new(facts)));
+        }
+        self.try_to_close(node);
+    }
+
+    /// What a program knows of its links and of the others.
+    fn facts(&self, node: NodeId) -> Option<Facts> {
+        let program = self.machines[node.index()].program.as_ref()?;
+        let (part, now) = (program.cluster.part(), self.instant());
+        let mut facts = Facts::new(now);
+        for peer in &part.neighbours {
+            let wire = self.wire_between(node, peer.number);
+            let end = &self.wires[wire].sides[self.wires[wire].side(node)];
+            match (end.up, peer.unused) {
+                (true, _) => {}
+                (false, false) => facts.missing.push((peer.node, end.problem.clone())),
+                (false, true) => facts.away.push((peer.node, end.problem.clone())),
+            }
+        }
+        (facts.bytes, facts.acted) = (program.bytes, self.at(program.acted));
+        let mut paces = Paces::new(self.at(program.started));
+        for (place, number) in part.numbers.iter().enumerate() {
+            let Some(other) = &self.machines[number.index()].program else { continue };
+            let place = NodeId::from(place);
+            let local = |node: &NodeId| {
+                part.numbers.iter().position(|number| number == node).map(NodeId::from)
+            };
+            let waits_for = other.waits_for.iter().filter_map(local).collect();
+            paces.set(now, place, waits_for, other.share);
+            let lost = self
+                .wires_of(*number)
+                .iter()
+                .any(|&(wire, side)| self.wires[wire].sides[side].lost.is_some());
+            if *number != node && (other.computing || lost) {
+                let alive = Alive { node: place, when: now, absent: lost && !other.computing };
+                facts.at_work = Some(alive);
+                facts.heard.insert(place, alive);
+            }
+        }
+        facts.paces = paces;
+        facts.computing = program.computing;
+        Some(facts)
+    }
+
+    /// Passes an input to a program, and performs what follows.
+    pub(super) fn feed(&mut self, node: NodeId, input: Input) {
+        let now = self.now();
+        let acts = !matches!(input, Input::Tick(_));
+        let Some(program) = &mut self.machines[node.index()].program else { return };
+        program.inputs.push_back(input);
+        self.perform_all(node, Vec::new());
+        if acts && let Some(program) = &mut self.machines[node.index()].program {
+            program.acted = now;
+            // Before the rounds it looks again after each event.
+            if !program.cluster.is_in_rounds() {
+                self.tick_now(node);
+            }
+        }
+    }
+
+    fn perform_all(&mut self, node: NodeId, mut effects: Vec<Effect>) {
+        loop {
+            for effect in effects.drain(..) {
+                self.perform(node, effect);
+            }
+            let now = self.instant();
+            let Some(program) = &mut self.machines[node.index()].program else { return };
+            let Some(input) = program.inputs.pop_front() else { return };
+            program.cluster.handle(now, input, &mut effects);
+        }
+    }
+
+    fn reply(&mut self, node: NodeId, input: Input) {
+        if let Some(program) = &mut self.machines[node.index()].program {
+            program.inputs.push_back(input);
+        }
+    }
+
+    fn perform(&mut self, node: NodeId, effect: Effect) {
+        match effect {
+            Effect::Core(effect) => self.perform_core(node, effect),
+            Effect::Open(opening) => {
+                let opened = self.open(node, &opening);
+                self.reply(node, Input::Opened(Ok(opened)));
+            }
+            Effect::SendStart { to, message } => self.send_start(node, to, message),
+            Effect::Publish(saves) => self.publish(node, &saves),
+            Effect::Pace { waits_for, share } => {
+                if let Some(program) = &mut self.machines[node.index()].program {
+                    program.waits_for = program.cluster.part().all_numbers(waits_for);
+                    program.share = share;
+                }
+            }
+            Effect::Restore(at) => {
+                let restored = self.restore(node, &at);
+                self.reply(node, Input::Restored(restored));
+            }
+            Effect::Begin(at) => self.begin_rounds(node, &at),
+            Effect::Write { snapshot, stamp } => self.write_checkpoint(node, *snapshot, stamp),
+            Effect::Retain(rounds) => {
+                self.machines[node.index()].disk.checkpoints.retain(|saved, _| *saved >= rounds);
+            }
+            Effect::Record(membership) => {
+                let disk = &mut self.machines[node.index()].disk;
+                let recorded = match disk.full {
+                    0 => {
+                        disk.membership = Some(membership);
+                        Ok(())
+                    }
+                    _ => Err(RunError::Host(
+                        "the membership cannot be recorded: the disk is full".into(),
+                    )),
+                };
+                self.reply(node, Input::Recorded(recorded));
+            }
+            Effect::Results { records, history } => {
+                let machine = &mut self.machines[node.index()];
+                let Some(program) = &mut machine.program else { return };
+                let model = std::mem::take(&mut program.model);
+                let model = Arc::unwrap_or_clone(model);
+                let (mean, traffic) = (std::mem::take(&mut program.mean), program.traffic);
+                let ended = Ended { model, mean, records, traffic, history };
+                if machine.disk.full == 0 {
+                    machine.disk.results = Some(ended.clone());
+                }
+                program.ended = Some(ended);
+            }
+            Effect::Clear { .. } => self.machines[node.index()].disk.checkpoints.clear(),
+            Effect::Close { reason, .. } => self.say_goodbye(node, reason),
+            Effect::End(outcome) => self.finish(node, outcome),
+            Effect::Salvage(_) => self.stop_computing(node),
+            Effect::Warn(text) => self.note(Some(node), text),
+            Effect::Resumes(rounds) => {
+                let machine = &mut self.machines[node.index()];
+                self.repeated += machine.rounds.saturating_sub(rounds.0);
+                machine.rounds = rounds.0;
+            }
+            Effect::SaveNewest
+            | Effect::Info(_)
+            | Effect::Debug(_)
+            | Effect::Linked { .. }
+            | Effect::LinkLost { .. }
+            | Effect::Waits(_)
+            | Effect::Away(_) => {}
+        }
+    }
+
+    fn stop_computing(&mut self, node: NodeId) {
+        if let Some(program) = &mut self.machines[node.index()].program {
+            program.computing = false;
+        }
+    }
+
+    fn perform_core(&mut self, node: NodeId, effect: gossip::Effect) {
+        let now = self.now();
+        let machine = &mut self.machines[node.index()];
+        let Some(program) = &mut machine.program else { return };
+        match effect {
+            gossip::Effect::Send { to, frame } => {
+                let to = program.cluster.part().number(to);
+                self.send(node, to, frame);
+            }
+            gossip::Effect::Recycle { from, .. } => {
+                let from = program.cluster.part().number(from);
+                let wire = self.wire_between(node, from);
+                let side = self.wires[wire].side(node);
+                self.wires[wire].sides[side].held = false;
+                self.read(wire, side);
+            }
+            gossip::Effect::Compute { round, x, update, parts, overlaps: _ } => {
+                let starts: Vec<usize> = parts.iter().map(|part| part.start).collect();
+                let (d, generation) = (x.len(), program.incarnation);
+                let mut inputs = Vec::new();
+                let mut hand = |input| inputs.push(input);
+                drive::compute(&mut *program.learner, round, x, update, parts, &mut hand);
+                program.computing = true;
+                let nodes = self.machines.len();
+                let slow = 1.0 + self.machines[node.index()].slow;
+                let time = self.conditions.compute_time(nodes, node, round) as f64 * slow;
+                let time = time as u64;
+                if let Some(program) = &mut self.machines[node.index()].program {
+                    program.spent.0 += time;
+                }
+                for input in inputs {
+                    let after = match &input {
+                        gossip::Input::Part { part, .. } => {
+                            ComputeModel::until_part(time, d, starts[usize::from(*part)])
+                        }
+                        _ => time,
+                    };
+                    let input = Input::Event(Event::Computed(input));
+                    self.post(after, Happening::Input { machine: node, generation, input });
+                }
+            }
+            gossip::Effect::Prepared(merged) => match program.learner.prepare(&merged) {
+                Ok(()) => program.setup = merged,
+                Err(error) => {
+                    program.inputs.push_front(Input::Failed(RunError::Agreement(error)));
+                }
+            },
+            gossip::Effect::RoundDone(done) => {
+                (program.traffic, program.computing) = (done.traffic, false);
+                machine.rounds += 1;
+                let rounds = machine.rounds;
+                self.reached(rounds);
+            }
+            gossip::Effect::Save(_) => {}
+            gossip::Effect::Conclude { own, mean } => {
+                program.traffic = own.traffic;
+                let time = Time(program.before.0 + now.0 - program.started.0);
+                let elapsed = Elapsed { time, computing: program.spent };
+                let conclusion = Conclusion::new(&own, &mean, elapsed);
+                let record = program.learner.conclude(&conclusion);
+                (program.model, program.mean) = (own.x, mean);
+                program.inputs.push_back(Input::Core(gossip::Input::Record(record)));
+            }
+            gossip::Effect::Snapshot(_)
+            | gossip::Effect::Finished(_)
+            | gossip::Effect::Failed(_) => unreachable!("the cluster handles these"),
+        }
+    }
+
+    /// Opens links, in place of those that are open.
+    fn open(&mut self, node: NodeId, opening: &Opening) -> Opened {
+        self.drop_links(node);
+        let incarnation = self.id();
+        let machine = &mut self.machines[node.index()];
+        let (disk, Some(program)) = (&machine.disk, &mut machine.program) else {
+            return Opened::default();
+        };
+        (program.incarnation, program.chooses) = (incarnation, opening.chooses);
+        (program.begun, program.begins, program.computing) = (false, None, false);
+        (program.bytes, program.waits_for, program.share) = (0, Vec::new(), None);
+        if opening.resets {
+            let learner = &mut program.learner;
+            let _ = program.initial.clone().restore(|visitor| _ = learner.state(visitor));
+        }
+        if opening.chooses {
+            let newest = disk.checkpoints.keys().next_back().copied().unwrap_or(0);
+            let has_started = disk.begun;
+            return Opened { has_started, newest, ..Opened::default() };
+        }
+        let all = program.cluster.part().whole.topology.nodes();
+        let needs_setup = opening.resets || !opening.membership.is_whole(all);
+        let setup = needs_setup.then(|| program.learner.setup()).flatten();
+        Opened { setup, saved: disk.saved(program.cluster.part().id), ..Opened::default() }
+    }
+
+    fn send_start(&mut self, node: NodeId, to: NodeId, message: StartMessage) {
+        let Some(program) = &self.machines[node.index()].program else { return };
+        let to = program.cluster.part().number(to);
+        let wire = self.wire_between(node, to);
+        let side = self.wires[wire].side(node);
+        if self.wires[wire].sides[side].up {
+            self.say(wire, side, Message::Start(message));
+        }
+    }
+
+    /// Goes back to a checkpoint.
+    fn restore(&mut self, node: NodeId, at: &Beginning) -> Result<Option<Restored>, RunError> {
+        let machine = &mut self.machines[node.index()];
+        let Some(program) = &mut machine.program else { return Ok(None) };
+        (program.begun, program.begins) = (true, Some(at.clone()));
+        (program.before, program.setup) = (Time(0), Vec::new());
+        if at.rounds == 0 || at.without.contains(&program.cluster.part().id) {
+            return Ok(None);
+        }
+        let Some(kept) = machine.disk.checkpoints.get(&at.rounds).cloned() else {
+            let text = format!("there is no checkpoint of round {}", at.rounds);
+            return Err(RunError::Stuck(text));
+        };
+        let Checkpoint { snapshot, learner: state, setup: merged, time, computing, .. } = kept;
+        (program.before, program.spent) = (time, computing);
+        if !at.from_mean {
+            program.learner.prepare(&merged).map_err(RunError::Agreement)?;
+            let learner = &mut program.learner;
+            state.restore(|visitor| _ = learner.state(visitor)).map_err(RunError::Stuck)?;
+            program.setup.clone_from(&merged);
+        }
+        Ok(Some(Restored { snapshot, merged }))
+    }
+
+    /// The rounds begin.
+    fn begin_rounds(&mut self, node: NodeId, at: &Beginning) {
+        let now = self.now();
+        let machine = &mut self.machines[node.index()];
+        let Some(program) = &mut machine.program else { return };
+        let lacks = at.without.contains(&program.cluster.part().id);
+        machine.disk.checkpoints.retain(|saved, _| *saved == at.rounds && !lacks);
+        machine.disk.begun = true;
+        program.started = now;
+    }
+
+    fn write_checkpoint(&mut self, node: NodeId, snapshot: Snapshot, stamp: Stamp) {
+        let now = self.now();
+        let machine = &mut self.machines[node.index()];
+        let Some(program) = &mut machine.program else { return };
+        if machine.disk.full > 0 {
+            return self.note(Some(node), "no checkpoint: the disk is full".into());
+        }
+        let mut learner = State::default();
+        program.learner.state(&mut learner);
+        let rounds = snapshot.rounds.0;
+        let time = Time(program.before.0 + now.0 - program.started.0);
+        let Stamp { common, membership, history } = stamp;
+        let (setup, computing) = (program.setup.clone(), program.spent);
+        let checkpoint = Checkpoint {
+            snapshot,
+            learner,
+            setup,
+            time,
+            computing,
+            common,
+            membership,
+            history,
+            ..Checkpoint::default()
+        };
+        machine.disk.checkpoints.insert(rounds, checkpoint);
+        program.inputs.push_back(Input::Event(Event::Durable(rounds)));
+    }
+
+    /// A node says goodbye once its neighbours have all its frames.
+    fn say_goodbye(&mut self, node: NodeId, reason: Option<Cause>) {
+        let now = self.now();
+        let early = reason.is_some();
+        let within = if early { GOODBYE } else { PARTING };
+        let Some(program) = &mut self.machines[node.index()].program else { return };
+        let (until, generation) = (Time(now.0 + within), program.incarnation);
+        program.closing = Some((until, early));
+        self.post_at(until, Happening::Closed { machine: node, generation });
+        if early {
+            for (wire, side) in self.wires_of(node) {
+                if self.wires[wire].sides[side].up {
+                    self.say(wire, side, Message::Goodbye(reason.clone()));
+                }
+            }
+        }
+        self.try_to_close(node);
+    }
+
+    /// Says what is left to say at the end of a run, and closes when all is said.
+    fn try_to_close(&mut self, node: NodeId) {
+        let Some(program) = &self.machines[node.index()].program else { return };
+        let Some((_, false)) = program.closing else { return };
+        let mut waits = false;
+        for (wire, side) in self.wires_of(node) {
+            let end = &mut self.wires[wire].sides[side];
+            if !end.up || end.over {
+                continue;
+            }
+            if end.outbox.is_empty() && !std::mem::replace(&mut end.told_goodbye, true) {
+                self.say(wire, side, Message::Goodbye(None));
+            }
+            let end = &self.wires[wire].sides[side];
+            waits |= !(end.told_goodbye && end.goodbye);
+        }
+        if !waits {
+            self.feed_closed(node);
+        }
+    }
+
+    fn feed_closed(&mut self, node: NodeId) {
+        if let Some(program) = &mut self.machines[node.index()].program {
+            program.closing = Some((Time(0), true));
+            program.inputs.push_back(Input::Closed);
+            self.perform_all(node, Vec::new());
+        }
+    }
+
+    /// A program ends.
+    fn finish(&mut self, node: NodeId, outcome: Outcome) {
+        let design = &self.whole.design;
+        let outcome = match outcome {
+            Outcome::Results | Outcome::Failed(RunError::Over) => Ok(()),
+            Outcome::Failed(error) => Err(error.describe(&design.topology)),
+        };
+        if outcome.is_ok() {
+            self.machines[node.index()].disk.checkpoints.clear();
+        }
+        self.ended(node, outcome);
+    }
+}

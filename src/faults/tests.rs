@@ -1,0 +1,173 @@
+//! Seeds give runs with some faults; after them everything heals and ends, with the digest of the
+//! undisturbed run or of its history.
+
+use std::{env, ops::Range};
+
+use super::*;
+use crate::{
+    drive::NoopObserver,
+    experiment::Experiment,
+    replay::replay,
+    rng::{Purpose, Sequence, Stream},
+    sim,
+};
+
+/// The seeds of the slow test, of which the quick one takes the first tenth.
+const SEEDS: Range<u64> = 0..200;
+
+const TOPOLOGIES: [&str; 6] = ["ring:3", "ring:4", "ring:5", "path:4", "complete:4", "star:5"];
+
+/// Rules with state of all kinds.
+const RULES: [(&str, &str); 8] = [
+    ("d-psgd", "identity"),
+    ("dcd", "min-max"),
+    ("choco", "top-k"),
+    ("deep-squeeze", "sign"),
+    ("beer", "top-k"),
+    ("gradient-tracking", "identity"),
+    ("c-sgd", "identity"),
+    ("sgp", "identity"),
+];
+
+fn pick<T: Copy>(rng: &mut Sequence, all: &[T]) -> T {
+    all[rng.below(all.len() as u64) as usize]
+}
+
+/// The run of a seed.
+fn whole(seed: u64) -> Whole {
+    let rng = &mut Stream::new(seed, Purpose::Test).sequence();
+    let (rule, compressor) = pick(rng, &RULES);
+    // Not all topologies have a collective.
+    let topology = if rule == "c-sgd" { "complete:4" } else { pick(rng, &TOPOLOGIES) };
+    let optimizer = pick(rng, &["momentum=0.0", "momentum=0.9", "kind=adamw"]);
+    let every = 2 + rng.below(4);
+    let mut settings: Vec<String> = [
+        "run.rounds=30",
+        "run.evaluate_every=30",
+        "run.allow_unstable=true",
+        "run.connect_s=60",
+        "data.source=synthetic",
+        "data.rows=60",
+        "data.features=12",
+        "data.test_share=0",
+        "data.standardize=true",
+        "model.kind=least-squares",
+        "optimizer.step=0.02",
+        "optimizer.batch=4",
+        "network.preset=ethernet",
+        "network.compute=fixed",
+        "network.compute_ms=50",
+    ]
+    .map(String::from)
+    .into();
+    settings.push(format!("topology.file={topology}"));
+    settings.push(format!("run.seed={}", 1 + seed));
+    settings.push(format!("rule.kind={rule}"));
+    settings.push(format!("compressor.kind={compressor}"));
+    settings.push(format!("optimizer.{optimizer}"));
+    settings.push(format!("checkpoint.every_rounds={every}"));
+    match rng.below(2) {
+        0 => settings.push("absence.deadline_s=100".into()),
+        _ => {
+            settings.push("absence.deadline_s=3".into());
+            settings.push("absence.policy=continue".into());
+            settings.push("absence.wait_s=200".into());
+        }
+    }
+    Whole::new(Experiment::parse("", &settings).expect("a valid experiment")).expect("valid files")
+}
+
+/// Runs the faults of a seed.
+fn story(seed: u64) -> Result<Story, String> {
+    let whole = whole(seed);
+    let faults = faults_of(&format!("seed:{seed}"), &whole.design).expect("a seed");
+    run(&whole, &faults).map_err(|error| format!("{error}; {faults:?}"))
+}
+
+/// Checks how the run of a seed ends.
+fn check(seed: u64) -> Result<(), String> {
+    let whole = whole(seed);
+    let faults = faults_of(&format!("seed:{seed}"), &whole.design).expect("a seed");
+    let story = run(&whole, &faults).map_err(|error| format!("{error}; {faults:?}"))?;
+    let is_loss = |fault: &Fault| match &fault.kind {
+        Kind::Kill(_, disk) => *disk != DiskAfter::Kept,
+        Kind::DiskFull(_) => true,
+        _ => false,
+    };
+    let waits = whole.design.experiment.absence.policy == crate::experiment::Policy::Wait;
+    let loses = faults.iter().any(is_loss);
+    if waits && !loses && story.ended.iter().any(Option::is_some) {
+        return Err(format!("the run should end everywhere: {:?}; {faults:?}", story.ended));
+    }
+    let Some(summary) = story.summary else {
+        return Err(format!("no node has results: {:?}; {faults:?}", story.ended));
+    };
+    let again = self::whole(seed);
+    let history = crate::replay::history_of(&summary, &again.design.topology);
+    let history = history.map_err(|error| error.to_string())?;
+    if waits && !loses && !history.is_empty() {
+        return Err(format!("the run has changed: {history:?}; {faults:?}"));
+    }
+    let expected = match history.is_empty() {
+        true => {
+            let ended = sim::run(again.specs(), &mut NoopObserver).map_err(|e| e.to_string())?;
+            Summary::new(&again.design, &ended[0].records).map_err(|e| e.to_string())?
+        }
+        false => replay(&again, &history).map_err(|error| error.to_string())?,
+    };
+    if summary.digest != expected.digest {
+        return Err(format!(
+            "the digest is {}, expected {}: {history:?}; {faults:?}",
+            summary.digest, expected.digest
+        ));
+    }
+    Ok(())
+}
+
+fn expect(seeds: Range<u64>) {
+    let failed: Vec<String> =
+        seeds.filter_map(|seed| Some(format!("seed {seed}: {}", check(seed).err()?))).collect();
+    let shown = failed.iter().take(5).cloned().collect::<Vec<_>>().join("\n");
+    assert!(failed.is_empty(), "{} seeds fail:\n{shown}", failed.len());
+}
+
+#[test]
+fn a_few_seeds_end_with_the_bits_of_their_history() {
+    expect(SEEDS.start..SEEDS.end / 10);
+}
+
+/// `GRADVINE_SEEDS=0..10000` chooses others.
+#[test]
+#[ignore = "slow"]
+fn seeds_end_with_the_bits_of_their_history() {
+    let seeds = env::var("GRADVINE_SEEDS").map_or(SEEDS, |text| {
+        let ends: Vec<u64> =
+            text.split("..").map(|end| end.parse().expect("GRADVINE_SEEDS=0..200")).collect();
+        ends[0]..ends.get(1).copied().unwrap_or(ends[0] + 1)
+    });
+    expect(seeds);
+}
+
+#[test]
+fn a_seed_gives_the_same_story_again() {
+    for seed in [1, 2, 3] {
+        let one = |_| story(seed).map(|story| (story.time, story.occurrences, story.ended));
+        let [first, second] = [(); 2].map(one);
+        assert_eq!(first, second, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_killed_node_costs_time_and_no_bits() {
+    let whole = whole(0);
+    let text = "[[fault]]\nkind = 'kill'\nnodes = ['1']\nat_round = 10\nfor_s = 2\n";
+    let faults = parse(text, &whole.design.topology).unwrap();
+    let disturbed = run(&whole, &faults).unwrap();
+    let calm = run(&self::whole(0), &[]).unwrap();
+    assert!(calm.occurrences.iter().all(|it| it.text.starts_with("ended")), "{calm:?}");
+    assert_eq!(calm.restarts, 0);
+    assert!(disturbed.restarts >= 1 && disturbed.repeated >= 1, "{disturbed:?}");
+    let digest = |story: &Story| story.summary.as_ref().map(|summary| summary.digest.clone());
+    assert_eq!(digest(&disturbed), digest(&calm));
+    assert!(disturbed.time.0 > calm.time.0 + 1_000_000_000, "{:?}", disturbed.time);
+}

@@ -1,0 +1,423 @@
+//! The links between machines: when they connect, what they carry, how they break.
+//!
+//! A frame is kept until it has arrived, so a session outlives its connections. Frames that were on
+//! the way when a connection broke are sent again.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use super::world::{Happening, World};
+use crate::{
+    cluster::{
+        Input,
+        event::Event,
+        meeting::{Meeting, meet},
+        message::{CheckpointSchedule, Saves, StartMessage},
+    },
+    gossip::{Cause, frame::ENVELOPE},
+    units::{NodeId, Time},
+};
+
+const MILLI: u64 = 1_000_000;
+
+/// How often the ends of a link that is down try to connect.
+const DIAL: u64 = 300 * MILLI;
+
+/// How often nodes of different memberships try to.
+const OTHER: u64 = 1_000 * MILLI;
+
+/// A connection without a byte for so many heartbeats has broken.
+const HEARTBEATS: u64 = 3;
+
+/// A message of a link.
+#[derive(Clone, Debug)]
+pub(super) enum Message {
+    Start(StartMessage),
+    Saved(Vec<(NodeId, u64)>),
+    Schedule(CheckpointSchedule),
+    Goodbye(Option<Cause>),
+}
+
+/// A frame that has not arrived.
+pub(super) struct Sent {
+    pub frame: Arc<Vec<u8>>,
+    /// Whether it was written to this connection, and to any.
+    pub written: bool,
+    pub taken: bool,
+}
+
+/// One end of a link, for the links that its program has opened last.
+#[derive(Default)]
+pub(super) struct End {
+    /// The incarnation of the other end's program with which this session is; 0 before the first.
+    pub known: u64,
+    /// Frames for the other end that have not arrived there.
+    pub outbox: VecDeque<Sent>,
+    /// Frames that have arrived, and whether the core holds one.
+    pub arrived: VecDeque<Arc<Vec<u8>>>,
+    pub held: bool,
+    /// Since when the link is lost.
+    pub lost: Option<Time>,
+    /// Whether this end sees it up.
+    pub up: bool,
+    /// The link has ended here.
+    pub over: bool,
+    /// The other end has said goodbye.
+    pub goodbye: bool,
+    /// This end has said goodbye.
+    pub told_goodbye: bool,
+    /// The other end was told this.
+    pub told: Saves,
+    pub problem: String,
+}
+
+/// A link of the topology.
+#[derive(Default)]
+pub(super) struct Wire {
+    pub ends: [NodeId; 2],
+    pub sides: [End; 2],
+    /// The connection that is open.
+    pub connection: Option<u64>,
+    /// How many faults cut it, and what waits for them to be over.
+    pub cut: u32,
+    pub held: Vec<Happening>,
+    /// When the last message to each side arrives.
+    pub last: [Time; 2],
+}
+
+impl Wire {
+    /// The side of a node.
+    pub(super) fn side(&self, node: NodeId) -> usize {
+        usize::from(self.ends[1] == node)
+    }
+}
+
+impl World<'_> {
+    /// The wire between two machines.
+    pub(super) fn wire_between(&self, a: NodeId, b: NodeId) -> usize {
+        let ends = [a.min(b), a.max(b)];
+        self.wires.iter().position(|wire| wire.ends == ends).expect("a link of the topology")
+    }
+
+    /// The wires of a machine, with the side of it.
+    pub(super) fn wires_of(&self, node: NodeId) -> Vec<(usize, usize)> {
+        let of = |(index, wire): (usize, &Wire)| {
+            wire.ends.contains(&node).then(|| (index, wire.side(node)))
+        };
+        self.wires.iter().enumerate().filter_map(of).collect()
+    }
+
+    /// The number of the node at the other side, as the program at this one knows it.
+    fn peer(&self, wire: usize, side: usize) -> Option<(NodeId, bool)> {
+        let ends = self.wires[wire].ends;
+        let program = self.machines[ends[side].index()].program.as_ref()?;
+        let mut neighbours = program.cluster.part().neighbours.iter();
+        let found = neighbours.find(|peer| peer.number == ends[1 - side])?;
+        Some((found.node, found.unused))
+    }
+
+    /// An event of a link for the program at a side.
+    fn tell(&mut self, wire: usize, side: usize, event: Event) {
+        let machine = self.wires[wire].ends[side];
+        self.feed(machine, Input::Event(event));
+    }
+
+    /// The ends of a link try to connect.
+    pub(super) fn dial(&mut self, wire: usize) {
+        self.post(DIAL, Happening::Dial(wire));
+        let Wire { ends, sides, connection, cut, .. } = &self.wires[wire];
+        if connection.is_some() || *cut > 0 || sides.iter().any(|end| end.over) {
+            return;
+        }
+        let [a, b] = ends.map(|node| self.machines[node.index()].program.as_ref());
+        let (Some(a), Some(b)) = (a, b) else { return };
+        if a.closing.is_some() || b.closing.is_some() || a.incarnation * b.incarnation == 0 {
+            return;
+        }
+        let id = |program: &super::machine::Program<'_>| match program.chooses {
+            true => u64::MAX,
+            false => program.cluster.part().membership.id,
+        };
+        let peers = [0, 1].map(|side| self.peer(wire, side));
+        let [Some((to_b, unused)), Some((to_a, other))] = peers else { return };
+        if id(a) != id(b) || unused || other {
+            if self.now().0 / OTHER != (self.now().0 + DIAL) / OTHER {
+                self.tell(wire, 0, Event::OtherMembership(to_b));
+                self.tell(wire, 1, Event::OtherMembership(to_a));
+            }
+            return;
+        }
+        let (ids, begun) = ([a.incarnation, b.incarnation], [a.begun, b.begun]);
+        let connection = self.id();
+        self.wires[wire].connection = Some(connection);
+        for side in [0, 1] {
+            // One end may have closed it by then.
+            if self.wires[wire].connection == Some(connection) {
+                self.meet(wire, side, ids[1 - side], begun[side]);
+            }
+        }
+        self.write(wire, 0);
+        self.write(wire, 1);
+    }
+
+    /// An end continues with its session over a new connection.
+    fn meet(&mut self, wire: usize, side: usize, incarnation: u64, begun: bool) {
+        let Some((peer, _)) = self.peer(wire, side) else { return };
+        let end = &mut self.wires[wire].sides[side];
+        match meet(end.known, incarnation, begun) {
+            Meeting::Continues | Meeting::Begins => {}
+            Meeting::BeginsAnew => {
+                let (lost, told) = (end.lost, Saves::default());
+                *end = End { lost, told, ..End::default() };
+                self.wires[wire].sides[side].known = incarnation;
+                self.tell(wire, side, Event::Restarted(peer));
+            }
+            Meeting::Lost => {
+                end.over = true;
+                self.close(wire);
+                return self.tell(wire, side, Event::Restarted(peer));
+            }
+        }
+        let now = self.now();
+        let end = &mut self.wires[wire].sides[side];
+        (end.known, end.up, end.told) = (incarnation, true, Saves::default());
+        end.outbox.iter_mut().for_each(|sent| sent.written = false);
+        let resent = end.outbox.len() as u64;
+        let event = match end.lost.take() {
+            Some(lost) => {
+                let absent = std::time::Duration::from_nanos(now.0 - lost.0);
+                Event::Back { peer, absent, resent }
+            }
+            None => Event::Up(peer),
+        };
+        self.tell(wire, side, event);
+        // It may have missed that the run has begun.
+        let machine = self.wires[wire].ends[side];
+        let program = self.machines[machine.index()].program.as_ref();
+        if let Some(at) = program.and_then(|program| program.begins.clone()) {
+            self.say(wire, side, Message::Start(StartMessage::Begin(at)));
+        }
+    }
+
+    /// Sends a message from a side.
+    pub(super) fn say(&mut self, wire: usize, side: usize, message: Message) {
+        let Some(connection) = self.wires[wire].connection else { return };
+        let ends = self.wires[wire].ends;
+        let latency = self.conditions.link(ends[0], ends[1]).latency.max(1_000);
+        let when = Time(self.now().0 + latency).max(self.wires[wire].last[1 - side]);
+        self.wires[wire].last[1 - side] = when;
+        self.post_at(when, Happening::Message { wire, from: side, connection, message });
+    }
+
+    /// Tells the neighbours of a machine what is new.
+    pub(super) fn publish(&mut self, machine: NodeId, saves: &Saves) {
+        for (wire, side) in self.wires_of(machine) {
+            let end = &mut self.wires[wire].sides[side];
+            if !end.up {
+                continue;
+            }
+            let is_new =
+                |(node, rounds): &(&NodeId, &u64)| end.told.newest.get(*node) != Some(*rounds);
+            let newest = saves.newest.iter().filter(is_new);
+            let newest: Vec<(NodeId, u64)> =
+                newest.map(|(node, rounds)| (*node, *rounds)).collect();
+            let schedule = (end.told.schedule != saves.schedule).then_some(saves.schedule);
+            end.told = saves.clone();
+            if !newest.is_empty() {
+                self.say(wire, side, Message::Saved(newest));
+            }
+            if let Some(schedule) = schedule {
+                self.say(wire, side, Message::Schedule(schedule));
+            }
+        }
+    }
+
+    /// Queues a frame.
+    pub(super) fn send(&mut self, machine: NodeId, to: NodeId, frame: Arc<Vec<u8>>) {
+        let wire = self.wire_between(machine, to);
+        let side = self.wires[wire].side(machine);
+        self.wires[wire].sides[side].outbox.push_back(Sent { frame, written: false, taken: false });
+        self.write(wire, side);
+    }
+
+    /// Writes the frames that were not written.
+    fn write(&mut self, wire: usize, side: usize) {
+        let Some(connection) = self.wires[wire].connection else { return };
+        let Some((peer, _)) = self.peer(wire, side) else { return };
+        let (now, ends) = (self.now(), self.wires[wire].ends);
+        let machine = ends[side];
+        let generation = self.machines[machine.index()].program.as_ref().map(|it| it.incarnation);
+        let Some(generation) = generation else { return };
+        let mut sent = Vec::new();
+        for one in &mut self.wires[wire].sides[side].outbox {
+            if !std::mem::replace(&mut one.written, true) {
+                sent.push((one.frame.len(), std::mem::replace(&mut one.taken, true)));
+            }
+        }
+        for (length, taken) in sent {
+            let direction = (ends[side], ends[1 - side]);
+            let passage = self.lines.send(now, direction, (), length + ENVELOPE);
+            self.lines.arrive(direction.0, direction.1);
+            if !taken {
+                let input = Input::Event(Event::Taken(peer));
+                self.post_at(passage.left, Happening::Input { machine, generation, input });
+            }
+            // At least a microsecond, so that effects have their order.
+            let arrives = Time(passage.arrives.0.max(now.0 + 1_000));
+            self.post_at(arrives, Happening::Frame { wire, from: side, connection });
+        }
+    }
+
+    /// The oldest frame on the way has arrived.
+    pub(super) fn frame_arrives(&mut self, wire: usize, from: usize, connection: u64) {
+        if self.wires[wire].connection != Some(connection) {
+            return;
+        }
+        if self.wires[wire].cut > 0 {
+            self.wires[wire].held.push(Happening::Frame { wire, from, connection });
+            return;
+        }
+        let Some(sent) = self.wires[wire].sides[from].outbox.pop_front() else { return };
+        let frame = sent.frame;
+        for side in [0, 1] {
+            let machine = self.wires[wire].ends[side];
+            if let Some(program) = &mut self.machines[machine.index()].program {
+                program.bytes += frame.len() as u64;
+            }
+        }
+        self.wires[wire].sides[1 - from].arrived.push_back(frame);
+        self.read(wire, 1 - from);
+    }
+
+    /// Delivers the next frame if the core holds none.
+    pub(super) fn read(&mut self, wire: usize, side: usize) {
+        let end = &mut self.wires[wire].sides[side];
+        if end.held {
+            return;
+        }
+        let Some(frame) = end.arrived.pop_front() else { return };
+        end.held = true;
+        let Some((from, _)) = self.peer(wire, side) else { return };
+        let bytes = frame.to_vec();
+        let machine = self.wires[wire].ends[side];
+        let program = self.machines[machine.index()].program.as_ref();
+        let Some(generation) = program.map(|program| program.incarnation) else { return };
+        let input = Input::Event(Event::Frame { from, bytes });
+        self.post(0, Happening::Input { machine, generation, input });
+    }
+
+    /// A message has arrived.
+    pub(super) fn hear(&mut self, wire: usize, from: usize, connection: u64, message: Message) {
+        if self.wires[wire].connection != Some(connection) {
+            return;
+        }
+        if self.wires[wire].cut > 0 {
+            let held = Happening::Message { wire, from, connection, message };
+            return self.wires[wire].held.push(held);
+        }
+        let side = 1 - from;
+        let Some((peer, _)) = self.peer(wire, side) else { return };
+        let machine = self.wires[wire].ends[side];
+        let begun = self.machines[machine.index()].program.as_ref().is_some_and(|it| it.begun);
+        let event = match message {
+            Message::Start(
+                StartMessage::Ready(_) | StartMessage::Waiting(_) | StartMessage::Begin(_),
+            ) if begun => return,
+            Message::Start(message) => Event::Start { from: peer, message },
+            Message::Saved(saved) => Event::Saved(saved),
+            Message::Schedule(schedule) => Event::Schedule(schedule),
+            Message::Goodbye(None) => {
+                self.wires[wire].sides[side].goodbye = true;
+                Event::Goodbye(peer)
+            }
+            Message::Goodbye(Some(cause)) => {
+                let end = &mut self.wires[wire].sides[side];
+                (end.up, end.over) = (false, begun);
+                end.problem = "it left".into();
+                self.wires[wire].connection = None;
+                self.wires[wire].sides[from].up = false;
+                Event::Left { peer, cause }
+            }
+        };
+        self.tell(wire, side, event);
+    }
+
+    /// The connection of a wire ends: each end that sees it up loses it after a latency.
+    pub(super) fn close(&mut self, wire: usize) {
+        let Some(connection) = self.wires[wire].connection.take() else { return };
+        self.wires[wire].held.clear();
+        for side in [0, 1] {
+            self.post(1_000, Happening::Lose { wire, side, connection });
+        }
+    }
+
+    /// An end sees that the connection has ended.
+    pub(super) fn lose(&mut self, wire: usize, side: usize) {
+        let Some((peer, _)) = self.peer(wire, side) else { return };
+        let (now, machine) = (self.now(), self.wires[wire].ends[side]);
+        let Some(program) = &self.machines[machine.index()].program else { return };
+        let (begun, generation) = (program.begun, program.incarnation);
+        let end = &mut self.wires[wire].sides[side];
+        if !std::mem::replace(&mut end.up, false) || end.over {
+            return;
+        }
+        if end.goodbye {
+            end.over = true;
+            return;
+        }
+        let reason = "the connection closed".to_string();
+        end.problem = format!("it was linked, then the link broke: {reason}");
+        if begun && end.lost.is_none() {
+            end.lost = Some(now);
+            if let Some(absence) = self.whole.design.experiment.absence.deadline() {
+                let when = Time(now.0 + absence.as_nanos() as u64);
+                self.post_at(when, Happening::Expire { wire, side, generation, lost: now });
+            }
+        }
+        self.tell(wire, side, Event::Lost { peer, reason });
+    }
+
+    /// Gives up a lost link that has not returned.
+    pub(super) fn expire(&mut self, wire: usize, side: usize, lost: Time) {
+        let Some((peer, _)) = self.peer(wire, side) else { return };
+        let end = &mut self.wires[wire].sides[side];
+        if end.lost != Some(lost) || end.over {
+            return;
+        }
+        (end.over, end.lost) = (true, None);
+        self.tell(wire, side, Event::Down { peer, reason: "it did not return".into() });
+    }
+
+    /// A fault cuts links: nobody is told, until the silence has lasted too long.
+    pub(super) fn cut(&mut self, wires: &[usize]) {
+        let heartbeat = self.whole.design.experiment.absence.heartbeat_s;
+        let silence = HEARTBEATS * (heartbeat * 1e9) as u64;
+        for &wire in wires {
+            self.wires[wire].cut += 1;
+            if let Some(connection) = self.wires[wire].connection {
+                self.post(silence, Happening::Silent { wire, connection });
+            }
+        }
+    }
+
+    /// A cut is over: what was held arrives.
+    pub(super) fn mend(&mut self, wires: &[usize]) {
+        for &wire in wires {
+            let cut = &mut self.wires[wire].cut;
+            *cut = cut.saturating_sub(1);
+            if *cut == 0 {
+                for held in std::mem::take(&mut self.wires[wire].held) {
+                    self.post(1_000, held);
+                }
+            }
+        }
+    }
+
+    /// The links of a program that has opened others, or has ended.
+    pub(super) fn drop_links(&mut self, machine: NodeId) {
+        for (wire, side) in self.wires_of(machine) {
+            self.wires[wire].sides[side] =
+                End { problem: "no contact yet".into(), ..End::default() };
+            self.close(wire);
+        }
+    }
+}

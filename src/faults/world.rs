@@ -1,0 +1,415 @@
+//! The world around the programs: time, machines, links, and the faults as they come.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Occurrence, Story,
+    machine::{Disk, Machine},
+    schedule::{DiskAfter, Fault, Kind, When},
+    wires::{End, Message, Wire},
+};
+use crate::{
+    cluster::Input,
+    drive::RunError,
+    links::{Conditions, Lines, Queue},
+    run::{Summary, Whole},
+    units::{NodeId, Time},
+};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// How often a program gets a tick.
+pub(super) const TICK: u64 = SECOND / 10;
+
+/// How long a program that ended with an error stays down.
+const AGAIN: u64 = SECOND;
+
+/// How often a program may end with an error once all faults are over.
+const TRIES: u32 = 3;
+
+/// Something that happens.
+#[derive(Debug)]
+pub(super) enum Happening {
+    /// A machine starts its program.
+    Start(NodeId),
+    /// An input for the program that has opened these links.
+    Input {
+        machine: NodeId,
+        generation: u64,
+        input: Input,
+    },
+    Tick {
+        machine: NodeId,
+        program: u64,
+    },
+    /// A program says goodbye no longer.
+    Closed {
+        machine: NodeId,
+        generation: u64,
+    },
+    /// The ends of a link try to connect.
+    Dial(usize),
+    Frame {
+        wire: usize,
+        from: usize,
+        connection: u64,
+    },
+    Message {
+        wire: usize,
+        from: usize,
+        connection: u64,
+        message: Message,
+    },
+    /// An end sees that its connection has ended.
+    Lose {
+        wire: usize,
+        side: usize,
+        connection: u64,
+    },
+    /// A connection has carried nothing for too long, if its link is still cut.
+    Silent {
+        wire: usize,
+        connection: u64,
+    },
+    /// A lost link may have to be given up.
+    Expire {
+        wire: usize,
+        side: usize,
+        generation: u64,
+        lost: Time,
+    },
+    Begin(usize),
+    Over(usize),
+}
+
+/// The world.
+pub(super) struct World<'a> {
+    pub whole: &'a Whole,
+    pub conditions: &'a Conditions,
+    faults: &'a [Fault],
+    /// Which faults have begun.
+    begun: Vec<bool>,
+    queue: Queue<Happening>,
+    /// The time 0 as clusters see it.
+    base: Instant,
+    pub machines: Vec<Machine<'a>>,
+    pub wires: Vec<Wire>,
+    pub lines: Lines<'a, ()>,
+    next_id: u64,
+    pub story: Vec<Occurrence>,
+    pub restarts: u64,
+    pub repeated: u64,
+    /// When the last fault that has begun is over.
+    healed: Time,
+}
+
+impl<'a> World<'a> {
+    /// All machines are about to start.
+    ///
+    /// # Errors
+    /// If the run writes no checkpoints.
+    pub(super) fn new(whole: &'a Whole, faults: &'a [Fault]) -> Result<World<'a>, RunError> {
+        let topology = &whole.design.topology;
+        let end = || End { problem: "no contact yet".into(), ..End::default() };
+        let wire = |(a, b)| Wire { ends: [a, b], sides: [end(), end()], ..Wire::default() };
+        let mut world = World {
+            whole,
+            conditions: &whole.conditions,
+            faults,
+            begun: vec![false; faults.len()],
+            queue: Queue::new(Time(0)),
+            base: Instant::now(),
+            machines: (0..topology.nodes()).map(|_| Machine::default()).collect(),
+            wires: topology.edges().map(wire).collect(),
+            lines: Lines::new(&whole.conditions, topology.nodes()),
+            next_id: 0,
+            story: Vec::new(),
+            restarts: 0,
+            repeated: 0,
+            healed: Time(0),
+        };
+        for node in 0..topology.nodes() {
+            world.post(0, Happening::Start(node.into()));
+        }
+        for wire in 0..world.wires.len() {
+            world.post(1_000, Happening::Dial(wire));
+        }
+        for (index, fault) in faults.iter().enumerate() {
+            match fault.when {
+                When::At(time) => world.post_at(time, Happening::Begin(index)),
+                When::Round(_) => {}
+            }
+        }
+        Ok(world)
+    }
+
+    pub(super) fn now(&self) -> Time {
+        self.queue.now()
+    }
+
+    /// The time as clusters see it.
+    pub(super) fn instant(&self) -> Instant {
+        self.at(self.now())
+    }
+
+    pub(super) fn at(&self, time: Time) -> Instant {
+        self.base + Duration::from_nanos(time.0)
+    }
+
+    /// Posts something that happens after so many nanoseconds.
+    pub(super) fn post(&mut self, after: u64, what: Happening) {
+        self.post_at(Time(self.now().0.saturating_add(after)), what);
+    }
+
+    pub(super) fn post_at(&mut self, time: Time, what: Happening) {
+        self.queue.post(time.max(self.now()), what);
+    }
+
+    pub(super) fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// Notes what has happened.
+    pub(super) fn note(&mut self, node: Option<NodeId>, text: String) {
+        let time = self.now();
+        self.story.push(Occurrence { time, node, text });
+    }
+
+    /// Runs until all programs have ended.
+    ///
+    /// # Errors
+    /// If nodes still wait long after the last fault.
+    pub(super) fn run(mut self) -> Result<Story, RunError> {
+        let wait = self.whole.design.experiment.absence.wait_s
+            + self.whole.design.experiment.run.patience_s
+            + self.whole.design.experiment.run.work_s;
+        let patience = (1e9 * (wait + 600.0)) as u64;
+        let mut moved = Time(0);
+        while let Some(what) = self.queue.next() {
+            let rounds: u64 = self.machines.iter().map(|machine| machine.rounds).sum();
+            self.happen(what);
+            if self.is_over() {
+                return self.end();
+            }
+            let after: u64 = self.machines.iter().map(|machine| machine.rounds).sum();
+            if after != rounds {
+                moved = self.now();
+            }
+            if self.now().0 > moved.max(self.healed).0.saturating_add(patience) {
+                break;
+            }
+        }
+        let waits: Vec<&str> = (0..self.machines.len())
+            .filter(|&node| self.machines[node].ended.is_none())
+            .map(|node| self.name(node.into()))
+            .collect();
+        let seconds = self.now().0 / SECOND;
+        Err(RunError::Stuck(format!("after {seconds} s {} still wait", waits.join(", "))))
+    }
+
+    pub(super) fn name(&self, node: NodeId) -> &str {
+        &self.whole.design.topology.node(node).name
+    }
+
+    /// Whether all machines have ended for good, and no fault is going on.
+    fn is_over(&self) -> bool {
+        let is_over = |machine: &Machine<'_>| {
+            machine.program.is_none()
+                && match &machine.ended {
+                    Some(Ok(())) => true,
+                    Some(Err(_)) => machine.tries >= TRIES,
+                    None => false,
+                }
+        };
+        self.now() >= self.healed && self.machines.iter().all(is_over)
+    }
+
+    fn happen(&mut self, what: Happening) {
+        match what {
+            Happening::Start(machine) => self.start(machine),
+            Happening::Input { machine, generation, input } => {
+                if self.incarnation(machine) == Some(generation) {
+                    self.feed(machine, input);
+                }
+            }
+            Happening::Tick { machine, program } => self.tick(machine, program),
+            Happening::Closed { machine, generation } => {
+                if self.incarnation(machine) == Some(generation) {
+                    self.feed(machine, Input::Closed);
+                }
+            }
+            Happening::Dial(wire) => self.dial(wire),
+            Happening::Frame { wire, from, connection } => {
+                self.frame_arrives(wire, from, connection);
+            }
+            Happening::Message { wire, from, connection, message } => {
+                self.hear(wire, from, connection, message);
+            }
+            Happening::Lose { wire, side, connection } => {
+                let newer = self.wires[wire].connection.is_some_and(|open| open != connection);
+                if !newer {
+                    self.lose(wire, side);
+                }
+            }
+            Happening::Silent { wire, connection } => {
+                let Wire { cut, connection: open, .. } = self.wires[wire];
+                if cut > 0 && open == Some(connection) {
+                    self.close(wire);
+                }
+            }
+            Happening::Expire { wire, side, generation, lost } => {
+                if self.incarnation(self.wires[wire].ends[side]) == Some(generation) {
+                    self.expire(wire, side, lost);
+                }
+            }
+            Happening::Begin(index) => self.begin(index),
+            Happening::Over(index) => self.over(index),
+        }
+    }
+
+    /// The links that the program of a machine has opened last.
+    fn incarnation(&self, machine: NodeId) -> Option<u64> {
+        Some(self.machines[machine.index()].program.as_ref()?.incarnation)
+    }
+
+    /// The first node has done so many rounds: faults that wait for that begin.
+    pub(super) fn reached(&mut self, rounds: u64) {
+        for index in 0..self.faults.len() {
+            if matches!(self.faults[index].when, When::Round(round) if round <= rounds) {
+                self.begin(index);
+            }
+        }
+    }
+
+    fn begin(&mut self, index: usize) {
+        if std::mem::replace(&mut self.begun[index], true) {
+            return;
+        }
+        let Fault { length, kind, .. } = &self.faults[index];
+        let end = Time(self.now().0.saturating_add(length.0));
+        self.healed = self.healed.max(end);
+        self.post_at(end, Happening::Over(index));
+        let text = kind.describe(&self.whole.design.topology);
+        self.note(None, text);
+        match kind {
+            Kind::Kill(nodes, disk) => nodes.iter().for_each(|node| self.kill(*node, *disk)),
+            Kind::Leave(node) => {
+                self.machines[node.index()].down += 1;
+                self.feed(*node, Input::Stop);
+            }
+            Kind::Hang(_) | Kind::Cut(_) | Kind::Partition(_) => {
+                let wires = self.wires_in(kind);
+                self.cut(&wires);
+            }
+            Kind::Reset(_) => self.wires_in(kind).into_iter().for_each(|wire| self.close(wire)),
+            Kind::Slow(nodes, factor) => {
+                nodes.iter().for_each(|node| self.machines[node.index()].slow += factor - 1.0);
+            }
+            Kind::DiskFull(nodes) => {
+                nodes.iter().for_each(|node| self.machines[node.index()].disk.full += 1);
+            }
+        }
+    }
+
+    fn over(&mut self, index: usize) {
+        let Fault { kind, .. } = &self.faults[index];
+        match kind {
+            Kind::Kill(nodes, _) => nodes.iter().for_each(|node| self.rise(*node)),
+            Kind::Leave(node) => self.rise(*node),
+            Kind::Hang(_) | Kind::Cut(_) | Kind::Partition(_) => {
+                let wires = self.wires_in(kind);
+                self.mend(&wires);
+                self.note(None, format!("over: {}", kind.describe(&self.whole.design.topology)));
+            }
+            Kind::Reset(_) => {}
+            Kind::Slow(nodes, factor) => {
+                nodes.iter().for_each(|node| self.machines[node.index()].slow -= factor - 1.0);
+            }
+            Kind::DiskFull(nodes) => {
+                nodes.iter().for_each(|node| self.machines[node.index()].disk.full -= 1);
+            }
+        }
+    }
+
+    /// The links that a fault is about.
+    fn wires_in(&self, kind: &Kind) -> Vec<usize> {
+        let is_meant = |wire: &Wire| {
+            let [a, b] = wire.ends;
+            match kind {
+                Kind::Cut(links) | Kind::Reset(links) => links.contains(&(a, b)),
+                Kind::Partition(group) => group.contains(&a) != group.contains(&b),
+                Kind::Hang(nodes) => nodes.contains(&a) || nodes.contains(&b),
+                _ => false,
+            }
+        };
+        (0..self.wires.len()).filter(|wire| is_meant(&self.wires[*wire])).collect()
+    }
+
+    /// Kills the program of a machine.
+    fn kill(&mut self, node: NodeId, disk: DiskAfter) {
+        self.machines[node.index()].down += 1;
+        self.machines[node.index()].program = None;
+        self.drop_links(node);
+        let kept = &mut self.machines[node.index()].disk;
+        match disk {
+            DiskAfter::Kept => {}
+            DiskAfter::Lost => *kept = Disk { full: kept.full, ..Disk::default() },
+            DiskAfter::Damaged => _ = kept.checkpoints.pop_last(),
+        }
+    }
+
+    /// A machine starts its program again, unless another fault keeps it down.
+    fn rise(&mut self, node: NodeId) {
+        self.machines[node.index()].down -= 1;
+        self.post(0, Happening::Start(node));
+    }
+
+    /// The program of a machine has ended: a service manager starts it again after an error.
+    pub(super) fn ended(&mut self, node: NodeId, outcome: Result<(), String>) {
+        self.drop_links(node);
+        let (now, healed) = (self.now(), self.healed);
+        let machine = &mut self.machines[node.index()];
+        machine.program = None;
+        let failed = outcome.is_err();
+        if now >= healed && failed {
+            machine.tries += 1;
+        }
+        let again = failed && machine.tries < TRIES;
+        let text = match &outcome {
+            Ok(()) => "ended with the results".to_string(),
+            Err(error) => format!("ended: {error}"),
+        };
+        machine.ended = Some(outcome);
+        self.note(Some(node), text);
+        if again {
+            self.post(AGAIN, Happening::Start(node));
+        }
+    }
+
+    fn end(self) -> Result<Story, RunError> {
+        let ended = self.machines.iter().map(|machine| match &machine.ended {
+            Some(Err(error)) => Some(error.clone()),
+            _ => None,
+        });
+        let ended: Vec<Option<String>> = ended.collect();
+        let mut results: BTreeMap<Vec<u32>, usize> = BTreeMap::new();
+        let bits = |mean: &[f32]| mean.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
+        let all = || self.machines.iter().filter_map(|machine| machine.disk.results.as_ref());
+        for made in all() {
+            *results.entry(bits(&made.mean)).or_insert(0) += 1;
+        }
+        // Those that most nodes have.
+        let most = results.into_iter().max_by_key(|(_, count)| *count).map(|(mean, _)| mean);
+        let made = all().find(|made| Some(bits(&made.mean)) == most);
+        let summary = made
+            .map(|made| Summary::of_run(&self.whole.design, &made.records, &made.history))
+            .transpose();
+        let summary = summary.map_err(|error| RunError::Stuck(error.to_string()))?;
+        let (time, restarts, repeated) = (self.now(), self.restarts, self.repeated);
+        Ok(Story { occurrences: self.story, ended, summary, time, restarts, repeated })
+    }
+}
