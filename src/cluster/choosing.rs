@@ -162,10 +162,8 @@ impl Choosing {
                 self.assembly.receive(news);
             }
             Event::OtherMembership(_) => self.sign = now,
-            Event::Differs { peer, difference } => {
-                if self.different.insert(peer) {
-                    out.push(Effect::Warn(difference.to_string()));
-                }
+            Event::Differs { peer, difference } if self.different.insert(peer) => {
+                out.push(Effect::Warn(difference.to_string()));
             }
             _ => {}
         }

@@ -68,7 +68,7 @@ enum Phase {
     Opening,
     /// Links are being opened for a choice of members.
     OpeningAll(Absence),
-    Rendezvous(Rendezvous),
+    Rendezvous(Box<Rendezvous>),
     /// Goes back to a checkpoint; frames of neighbours that have begun before wait.
     Restoring(Beginning, Vec<Event>),
     Rounds(Box<Rounds>),
@@ -293,7 +293,7 @@ impl<'a> Cluster<'a> {
         self.resumed = false;
         let may_continue = limits.may_continue;
         let rendezvous = Rendezvous::new(now, &self.part, saved, limit, may_continue);
-        self.phase = Phase::Rendezvous(rendezvous);
+        self.phase = Phase::Rendezvous(Box::new(rendezvous));
     }
 
     /// Whether this node has been part of the run before.

@@ -299,7 +299,10 @@ fn a_link_that_breaks_in_each_phase() {
     let ended = b.event(Event::Down { peer: C, reason: "it did not return".into() });
     assert_eq!(ended[0], "lost 2: it did not return");
     assert_eq!(ended[1], "salvage");
-    assert!(ended[3].starts_with("close, over false, reason Some(\"the link to node 2 broke"), "{ended:?}");
+    assert!(
+        ended[3].starts_with("close, over false, reason Some(\"the link to node 2 broke"),
+        "{ended:?}"
+    );
 }
 
 /// The failure of one member is its own affair: what it says of others, or of all, is not believed.

@@ -194,7 +194,7 @@ impl Entry {
 
 /// Seconds from 0 to 1e9 as a time.
 fn seconds(seconds: f64) -> Option<Time> {
-    (0.0..=1e9).contains(&seconds).then(|| Time((seconds * 1e9) as u64))
+    (0.0..=1e9).contains(&seconds).then_some(Time((seconds * 1e9) as u64))
 }
 
 fn pick<T: Clone>(rng: &mut Sequence, all: &[T]) -> T {

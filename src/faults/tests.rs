@@ -1,7 +1,7 @@
 //! Seeds give runs with some faults; after them everything heals and ends, with the digest of the
 //! undisturbed run or of its history.
 
-use std::{env, ops::Range};
+use std::{collections::BTreeSet, env, ops::Range};
 
 use super::*;
 use crate::{
@@ -89,17 +89,22 @@ fn check(seed: u64) -> Result<(), String> {
     let whole = whole(seed);
     let faults = faults_of(&format!("seed:{seed}"), &whole.design).expect("a seed");
     let story = run(&whole, &faults).map_err(|error| format!("{error}; {faults:?}"))?;
-    let is_loss = |fault: &Fault| match &fault.kind {
-        Kind::Kill(_, disk) => *disk != DiskAfter::Kept,
-        Kind::DiskFull(_) => true,
-        _ => false,
-    };
     let waits = whole.design.experiment.absence.policy == crate::experiment::Policy::Wait;
-    let loses = faults.iter().any(is_loss);
+    let of_disks = |fault: &Fault| match &fault.kind {
+        Kind::Kill(nodes, disk) if *disk != DiskAfter::Kept => nodes.clone(),
+        Kind::DiskFull(nodes) => nodes.clone(),
+        _ => Vec::new(),
+    };
+    let lost: BTreeSet<NodeId> = faults.iter().flat_map(of_disks).collect();
+    let loses = !lost.is_empty();
     if waits && !loses && story.ended.iter().any(Option::is_some) {
         return Err(format!("the run should end everywhere: {:?}; {faults:?}", story.ended));
     }
     let Some(summary) = story.summary else {
+        // Without the checkpoints of half of the nodes the others do not give theirs up.
+        if 2 * lost.len() >= whole.design.topology.nodes() {
+            return Ok(());
+        }
         return Err(format!("no node has results: {:?}; {faults:?}", story.ended));
     };
     let again = self::whole(seed);
@@ -127,7 +132,7 @@ fn check(seed: u64) -> Result<(), String> {
 fn expect(seeds: Range<u64>) {
     let failed: Vec<String> =
         seeds.filter_map(|seed| Some(format!("seed {seed}: {}", check(seed).err()?))).collect();
-    let shown = failed.iter().take(5).cloned().collect::<Vec<_>>().join("\n");
+    let shown = failed.iter().take(20).cloned().collect::<Vec<_>>().join("\n");
     assert!(failed.is_empty(), "{} seeds fail:\n{shown}", failed.len());
 }
 
