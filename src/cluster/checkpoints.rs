@@ -10,7 +10,8 @@
 //! * Upon a durable checkpoint, a node tells its neighbours. Upon the report of a neighbour about
 //!   other nodes, it passes that on. What it has itself it knows itself: no report may say so.
 //! * Node 0 announces the newest round of which every node has a checkpoint. Upon that, a node
-//!   removes those before, if it has that one, or a newer one, itself.
+//!   removes those before the one that was the newest until then, if it has the new one, or a newer
+//!   one, itself.
 
 use std::{
     collections::VecDeque,
@@ -196,8 +197,9 @@ impl Checkpointing {
         let own = self.known.newest.get(&self.me).copied().unwrap_or(0);
         // A false message of a neighbour must not remove what this node needs.
         if schedule.common > self.common && schedule.common <= own {
-            self.common = schedule.common;
-            out.push(Effect::Retain(self.common));
+            // The one before stays, too: the newest may be damaged at some nodes.
+            let before = std::mem::replace(&mut self.common, schedule.common);
+            out.push(Effect::Retain(before));
         }
         let is_new = schedule.number > self.schedule.number && schedule.next > self.schedule.next;
         self.schedule = schedule;
@@ -422,10 +424,13 @@ mod tests {
         let mut out = Vec::new();
         saves.look(now, Round(0), &mut out);
         assert_eq!(out.len(), 1, "the own checkpoint of round 40 stays: {out:?}");
-        saves.hear_schedule(schedule(10, 40));
-        out.clear();
-        saves.look(now, Round(0), &mut out);
-        assert!(matches!(out[..], [Effect::Publish(_), Effect::Retain(40)]), "{out:?}");
+        for (number, common, retained) in [(10, 30, 0), (11, 40, 30)] {
+            saves.hear_schedule(schedule(number, common));
+            out.clear();
+            saves.look(now, Round(0), &mut out);
+            let retains = |effect: &Effect| matches!(effect, Effect::Retain(r) if *r == retained);
+            assert!(out.len() == 2 && retains(&out[1]), "{out:?}");
+        }
         let mut first = new(0);
         first.hear_schedule(schedule(1, 0));
         assert_eq!(first.known.schedule.number, 0);

@@ -47,6 +47,8 @@ pub struct Story {
     pub occurrences: Vec<Occurrence>,
     /// How each node ended: `None` with results, or its error in words.
     pub ended: Vec<Option<String>>,
+    /// The nodes that still wait long after the last fault: then the run has no end.
+    pub stuck: Vec<NodeId>,
     /// The summary of the run; `None` if no node has results.
     pub summary: Option<Summary>,
     /// The time at which the last node ended.
@@ -60,7 +62,7 @@ pub struct Story {
 /// Runs an experiment with these faults.
 ///
 /// # Errors
-/// If the files of the run cannot be used, or its nodes still wait long after the last fault.
+/// If the files of the run cannot be used.
 pub fn run(whole: &Whole, faults: &[Fault]) -> Result<Story, RunError> {
     world::World::new(whole, faults)?.run()
 }

@@ -89,6 +89,10 @@ fn check(seed: u64) -> Result<(), String> {
     let whole = whole(seed);
     let faults = faults_of(&format!("seed:{seed}"), &whole.design).expect("a seed");
     let story = run(&whole, &faults).map_err(|error| format!("{error}; {faults:?}"))?;
+    if !story.stuck.is_empty() {
+        let last: Vec<_> = story.occurrences.iter().rev().take(30).rev().collect();
+        return Err(format!("{:?} wait for ever: {last:#?}; {faults:?}", story.stuck));
+    }
     let waits = whole.design.experiment.absence.policy == crate::experiment::Policy::Wait;
     let of_disks = |fault: &Fault| match &fault.kind {
         Kind::Kill(nodes, disk) if *disk != DiskAfter::Kept => nodes.clone(),

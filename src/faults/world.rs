@@ -182,7 +182,7 @@ impl<'a> World<'a> {
     /// Runs until all programs have ended.
     ///
     /// # Errors
-    /// If nodes still wait long after the last fault.
+    /// If the results of the nodes cannot be used.
     pub(super) fn run(mut self) -> Result<Story, RunError> {
         let wait = self.whole.design.experiment.absence.wait_s
             + self.whole.design.experiment.run.patience_s
@@ -203,16 +203,7 @@ impl<'a> World<'a> {
                 break;
             }
         }
-        let waits: Vec<&str> = (0..self.machines.len())
-            .filter(|&node| self.machines[node].ended.is_none())
-            .map(|node| self.name(node.into()))
-            .collect();
-        let seconds = self.now().0 / SECOND;
-        Err(RunError::Stuck(format!("after {seconds} s {} still wait", waits.join(", "))))
-    }
-
-    pub(super) fn name(&self, node: NodeId) -> &str {
-        &self.whole.design.topology.node(node).name
+        self.end()
     }
 
     /// Whether all machines have ended for good, and no fault is going on.
@@ -410,6 +401,8 @@ impl<'a> World<'a> {
             .transpose();
         let summary = summary.map_err(|error| RunError::Stuck(error.to_string()))?;
         let (time, restarts, repeated) = (self.now(), self.restarts, self.repeated);
-        Ok(Story { occurrences: self.story, ended, summary, time, restarts, repeated })
+        let waits = |node: &usize| self.machines[*node].program.is_some();
+        let stuck = (0..self.machines.len()).filter(waits).map(NodeId::from).collect();
+        Ok(Story { occurrences: self.story, ended, stuck, summary, time, restarts, repeated })
     }
 }

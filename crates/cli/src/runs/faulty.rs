@@ -58,12 +58,20 @@ pub(super) fn run(args: &RunArgs, argument: &str) -> Result<(), Exit> {
     let directory = args.directory(&whole)?;
     let story = faults::run(&whole, &faults);
     let story = story.inspect_err(|_| directory.discard()).map_err(failed)?;
+    let wait: Vec<&str> =
+        story.stuck.iter().map(|node| whole.design.topology.node(*node).name.as_str()).collect();
     let Some(summary) = &story.summary else {
         directory.discard();
         if args.speaks() {
             print_results(&text(&story, &calm, &whole));
         }
-        return Err(Exit::Failed("no node has ended with results".into()));
+        let why = match wait.is_empty() {
+            true => "no node has ended with results".to_string(),
+            false => {
+                format!("long after the last fault these nodes still wait: {}", wait.join(", "))
+            }
+        };
+        return Err(Exit::Failed(why));
     };
     directory.summary(summary)?;
     let topology = &whole.design.topology;
