@@ -31,8 +31,13 @@ pub(super) fn show(
             again_with: &|set| args.select.again(command, Some(set)),
             program: &program_name(std::env::args().next()),
         };
-        let (table, next, folder) = (table(summary, tree_bytes), steps.text(), folder.display());
-        print_results(&format!("{table}\nrun directory    {folder}\n{next}\n"));
+        // A run that is repeated, or has faults, writes its summary alone.
+        let next = match folder.join("model-mean.safetensors").exists() {
+            true => steps.text() + "\n",
+            false => String::new(),
+        };
+        let (table, folder) = (table(summary, tree_bytes), folder.display());
+        print_results(&format!("{table}\nrun directory    {folder}\n{next}"));
     }
     let experiment = &whole.design.experiment;
     if command == "simulate" && !experiment.network.absent.is_empty() {
