@@ -24,6 +24,7 @@ use std::{
 use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
 
+use super::keys::{self, Keys};
 use crate::{drive::Membership, mixing::Topology, units::NodeId};
 
 /// How long a part of the network must have been the same.
@@ -56,6 +57,8 @@ pub struct View {
     pub results: Option<u64>,
     /// Whether it takes the run for over: then it adopts no membership.
     pub over: bool,
+    /// That of the node, over all this.
+    pub signature: Vec<u8>,
 }
 
 /// What nodes tell their neighbours.
@@ -81,6 +84,7 @@ impl News {
                 && ascending(&view.linked)
                 && view.late.len() <= topology.neighbours(*node).len()
                 && ascending(&view.late)
+                && view.signature.len() <= keys::LONGEST
         };
         let proposal = |proposal: &Membership| {
             ascending(&proposal.members)
@@ -99,6 +103,7 @@ impl News {
 pub(crate) struct Assembly {
     me: NodeId,
     topology: Arc<Topology>,
+    keys: Arc<dyn Keys>,
     /// The least number of members, before the run has started and after that.
     quorums: [usize; 2],
     own: View,
@@ -129,30 +134,32 @@ impl Assembly {
     /// part of the run.
     pub(crate) fn new(
         topology: Arc<Topology>,
-        me: NodeId,
+        (me, keys): (NodeId, Arc<dyn Keys>),
         quorums: [usize; 2],
         adopted: Membership,
         started: bool,
     ) -> Assembly {
         let own = View { adopted: adopted.id, started, ..View::default() };
-        let views = LiteMap::from_iter([(me, own.clone())]);
-        Assembly {
+        let mut assembly = Assembly {
             me,
             topology,
+            keys,
             quorums,
             own,
-            views,
+            views: LiteMap::new(),
             adopted,
             proposal: None,
             part: (BTreeSet::new(), None),
-        }
+        };
+        assembly.publish();
+        assembly
     }
 
     /// The same for a node that may have results, which this number identifies.
     #[must_use]
     pub(crate) fn with_results(mut self, results: Option<u64>) -> Assembly {
         self.own.results = results;
-        self.views.insert(self.me, self.own.clone());
+        self.publish();
         self
     }
 
@@ -169,16 +176,32 @@ impl Assembly {
     /// Publishes this node's view under a higher number.
     fn renew(&mut self) {
         self.own.number += 1;
+        self.publish();
+    }
+
+    /// Signs this node's view for the others.
+    fn publish(&mut self) {
+        self.own.signature = self.keys.sign(&keys::statement(self.me, &self.own));
         self.views.insert(self.me, self.own.clone());
     }
 
     /// Takes what a neighbour knows, which must be [valid](News::is_valid). What is far beyond what
     /// this node knows is left out: nothing later could replace it.
-    pub(crate) fn receive(&mut self, news: News) {
+    ///
+    /// # Errors
+    /// If it names a view that its node has not signed: each node checks that before it passes it
+    /// on.
+    pub(crate) fn receive(&mut self, news: News) -> Result<(), String> {
         let most = (self.adopted.id >> 32) + MOST_CHANGES_MISSED;
         let is_near = |id: u64| id >> 32 <= most;
         for (node, view) in news.views {
             let known = self.views.get(&node).map(|known| known.number);
+            let is_news = known.is_none_or(|known| view.number > known);
+            if (is_news || node == self.me)
+                && !self.keys.verify(node, &keys::statement(node, &view), &view.signature)
+            {
+                return Err(format!("it passes on what node {node} has not said"));
+            }
             if !is_near(view.adopted)
                 || known.is_some_and(|known| view.number > known + MOST_MISSED)
             {
@@ -190,7 +213,7 @@ impl Assembly {
                     self.own.number = view.number;
                     self.renew();
                 }
-            } else if known.is_none_or(|known| view.number > known) {
+            } else if is_news {
                 self.views.insert(node, view);
             }
         }
@@ -199,6 +222,7 @@ impl Assembly {
             is_near(new.id) && known.as_ref().is_none_or(|known| new.id > known.id)
         };
         self.proposal = news.proposal.filter(is_newer).or(known);
+        Ok(())
     }
 
     pub(crate) fn news(&self) -> News {
@@ -264,6 +288,7 @@ impl Assembly {
                 self.views.get(member).is_none_or(|view| view.adopted <= proposal.id)
             };
             proposal.members.contains(&self.me)
+                && !self.gives_up(proposal)
                 && proposal.members.len() >= quorum
                 && proposal.members.iter().all(is_newest)
                 && (proposal.id > self.adopted.id || again)
@@ -298,6 +323,27 @@ impl Assembly {
             }
             Err(missing) => NextStep::Wait(missing),
         }
+    }
+
+    /// Whether a membership leaves out a neighbour with which this node is linked, or their link:
+    /// then it is not what this node sees, whoever proposes it.
+    fn gives_up(&self, membership: &Membership) -> bool {
+        let link = |peer: NodeId| (self.me.min(peer), self.me.max(peer));
+        let gives_up = |peer: &NodeId| {
+            !membership.members.contains(peer) || membership.cut.contains(&link(*peer))
+        };
+        self.own.linked.iter().any(gives_up)
+    }
+
+    /// Whether this node sees exactly these members and links itself.
+    pub(crate) fn sees(&self, membership: &Membership) -> bool {
+        let part = self.part();
+        part.iter().eq(&membership.members) && self.links_down(&part).0 == membership.cut
+    }
+
+    /// Forgets a proposal that no run can have.
+    pub(crate) fn decline(&mut self) {
+        self.proposal = None;
     }
 
     /// Whether the run is over: the members in a part with a quorum have its results. A node that

@@ -19,12 +19,14 @@ use super::{
     assembly::{Assembly, News, NextStep},
     effect::{Effect, Facts},
     event::Event,
+    keys::Keys,
     limits::{RESULTS_LINGER, WARNING_INTERVAL},
     message::StartMessage,
     part::Part,
 };
 use crate::{
     drive::{Absence, Membership, RunError, Waiting},
+    gossip::Failure,
     units::{NodeId, Round},
 };
 
@@ -95,7 +97,12 @@ pub(crate) struct Choosing {
 
 impl Choosing {
     /// Begins now, with all links of the run.
-    pub(crate) fn new(now: Instant, part: &Part<'_>, before: Before) -> Choosing {
+    pub(crate) fn new(
+        now: Instant,
+        part: &Part<'_>,
+        keys: Arc<dyn Keys>,
+        before: Before,
+    ) -> Choosing {
         let Before { adopted, has_started, newest, results, absence } = before;
         let (topology, experiment) = (&part.whole.topology, &part.whole.experiment);
         let (me, nodes) = (part.id, topology.nodes());
@@ -103,7 +110,7 @@ impl Choosing {
         let first = experiment.run.start.quorum().map_or(nodes, |quorum| quorum as usize);
         let quorums = [first, quorum];
         let assembly =
-            Assembly::new(Arc::clone(topology), me, quorums, adopted.clone(), has_started)
+            Assembly::new(Arc::clone(topology), (me, keys), quorums, adopted.clone(), has_started)
                 .with_results(results);
         Choosing {
             me,
@@ -127,19 +134,27 @@ impl Choosing {
         }
     }
 
+    /// The membership that it has adopted last, and what identifies its results.
+    pub(crate) fn into_adopted(self) -> (Membership, Option<u64>) {
+        (self.adopted, self.results)
+    }
+
     /// Upon the wish of the user: why this node ends.
     pub(crate) fn interrupted(&self) -> RunError {
         RunError::Interrupted(Round(self.newest))
     }
 
     /// Upon an event of the links.
+    ///
+    /// # Errors
+    /// If a neighbour sends what it cannot know.
     pub(crate) fn event(
         &mut self,
         now: Instant,
         part: &Part<'_>,
         event: Event,
         out: &mut Vec<Effect>,
-    ) {
+    ) -> Result<(), RunError> {
         match event {
             Event::Up(peer) | Event::Back { peer, .. } => {
                 self.sign = now;
@@ -158,8 +173,11 @@ impl Choosing {
                 self.lose(now, peer, cause.text, out);
                 self.late.insert(peer);
             }
-            Event::Start { message: StartMessage::Assembly(news), .. } => {
-                self.assembly.receive(news);
+            Event::Start { from, message: StartMessage::Assembly(news) } => {
+                self.assembly.receive(news).map_err(|reason| {
+                    let failure = Failure::Peer { peer: from, reason };
+                    RunError::Failed { node: self.me, failure }
+                })?;
             }
             Event::OtherMembership(_) => self.sign = now,
             Event::Differs { peer, difference } if self.different.insert(peer) => {
@@ -167,6 +185,7 @@ impl Choosing {
             }
             _ => {}
         }
+        Ok(())
     }
 
     fn lose(&mut self, now: Instant, peer: NodeId, reason: String, out: &mut Vec<Effect>) {
@@ -223,6 +242,11 @@ impl Choosing {
             NextStep::Adopt(membership) => {
                 // The run must be able to continue with it.
                 if let Err(error) = Part::new(part.whole, self.me, membership.clone()) {
+                    if !self.assembly.sees(&membership) {
+                        // It is the proposer's own affair.
+                        self.assembly.decline();
+                        return Ok(None);
+                    }
                     self.send(out);
                     return Err(error);
                 }

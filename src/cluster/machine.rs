@@ -9,7 +9,10 @@
 //! * Upon a neighbour that breaks the protocol, or carries nothing: it is refused for a while, and
 //!   counts as absent. With `wait` the run ends, and the neighbours get the reason.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{
     ban::Bans,
@@ -18,6 +21,7 @@ use super::{
     commit::{Commit, Committed},
     effect::{Effect, Facts, Input, Opened, Opening, Outcome, Restored},
     event::Event,
+    keys::Keys,
     limits::{Limits, RESULTS_LINGER},
     message::{Beginning, Saved},
     part::Part,
@@ -60,6 +64,8 @@ pub(crate) struct Terms {
     /// Whether it goes back to a checkpoint when a neighbour's program was started again, and
     /// leaves only when all nodes have written their results.
     pub resumes: bool,
+    /// With them it signs what it says about itself.
+    pub keys: Arc<dyn Keys>,
 }
 
 /// Where a node is in the run.
@@ -210,7 +216,11 @@ impl<'a> Cluster<'a> {
                 let committed = commit.event(now, &self.part, event, out);
                 self.after_commit(now, committed, out);
             }
-            Phase::Choosing(choosing) => choosing.event(now, &self.part, event, out),
+            Phase::Choosing(choosing) => {
+                if let Err(error) = choosing.event(now, &self.part, event, out) {
+                    self.not_chosen(now, error, out);
+                }
+            }
             Phase::Opening | Phase::OpeningAll(_) | Phase::Closing(_) | Phase::Over => {}
         }
     }
@@ -269,7 +279,7 @@ impl<'a> Cluster<'a> {
                     results: self.written.as_ref().map(|written| written.number),
                     absence,
                 };
-                let choosing = Choosing::new(now, &self.part, before);
+                let choosing = Choosing::new(now, &self.part, Arc::clone(&self.terms.keys), before);
                 self.phase = Phase::Choosing(Box::new(choosing));
             }
             _ => {
@@ -533,6 +543,19 @@ impl<'a> Cluster<'a> {
             }
             Err(error) => self.end(error, out),
         }
+    }
+
+    /// Upon a neighbour that broke the protocol of the choice: the choice begins again without it.
+    fn not_chosen(&mut self, now: Instant, error: RunError, out: &mut Vec<Effect>) {
+        let RunError::Failed { failure, .. } = error else { return self.end(error, out) };
+        let phase = std::mem::replace(&mut self.phase, Phase::Over);
+        let Phase::Choosing(choosing) = phase else { return };
+        let (adopted, results) = choosing.into_adopted();
+        if results.is_none() {
+            self.written = None;
+        }
+        self.refuse(now, failure, out);
+        self.adopted = adopted;
     }
 
     /// Upon the wish of the user to leave.

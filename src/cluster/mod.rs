@@ -30,6 +30,7 @@ pub(crate) mod commit;
 pub(crate) mod effect;
 pub(crate) mod event;
 pub(crate) mod gathering;
+pub(crate) mod keys;
 pub(crate) mod limits;
 pub(crate) mod machine;
 pub(crate) mod meeting;

@@ -1,12 +1,16 @@
 //! The effects of one node, input by input: node b of the path a - b - c, whose parent in the
 //! spanning tree is a, and whose child is c.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{
     Cluster, Effect, Facts, Input, Keeps, Opened, Outcome, Restored, Terms,
     assembly::{News, View},
     event::Event,
+    keys::{self, Keys, Named},
     limits::Limits,
     message::{Beginning, CheckpointId, Saved, StartMessage},
 };
@@ -106,7 +110,7 @@ impl<'a> Table<'a> {
         let keeps =
             Keeps { every: Every::Rounds(2), last: None, used, written: None, adopted: None };
         let limits = Limits::of(&whole.design.experiment);
-        let terms = Terms { limits, keeps: Some(keeps), resumes: true };
+        let terms = Terms { limits, keeps: Some(keeps), resumes: true, keys: Arc::new(Named(B)) };
         let mut out = Vec::new();
         let cluster = Cluster::new(now, &whole.design, config, terms, &mut out).unwrap();
         let first = out.iter().map(brief).collect();
@@ -325,6 +329,12 @@ fn view(number: u64, linked: &[NodeId], late: &[NodeId]) -> View {
     View { number, linked, late, started: true, ..View::default() }
 }
 
+/// A view with the signature of its node.
+fn signed(node: NodeId, view: View) -> (NodeId, View) {
+    let signature = Named(node).sign(&keys::statement(node, &view));
+    (node, View { signature, ..view })
+}
+
 /// A loss, the choice of the others, a second loss during it, and the record before any node hears
 /// of it.
 #[test]
@@ -336,7 +346,7 @@ fn a_loss_is_decided_by_the_others() {
     b.opened(&[]);
     assert_eq!(b.event(Event::Up(A))[..], ["Linked { peer: NodeId(0), up: 1, links: 2 }"]);
     assert_eq!(b.after(0.1), ["to 0: 1 views, proposal of None"]);
-    let news = News { views: vec![(A, view(3, &[B], &[]))], proposal: None };
+    let news = News { views: vec![signed(A, view(3, &[B], &[]))], proposal: None };
     b.event(Event::Start { from: A, message: StartMessage::Assembly(news) });
     // Two of three are a quorum: node a, the lowest, proposes.
     assert_eq!(b.after(0.1), ["to 0: 2 views, proposal of None"]);
@@ -352,7 +362,7 @@ fn a_loss_is_decided_by_the_others() {
     assert_eq!(b.after(0.1), ["to 0: 2 views, proposal of Some(2)"]);
     // Node a has agreed too: this node continues.
     let agreed = View { adopted: members.id, agreed: true, ..view(5, &[B], &[]) };
-    let news = News { views: vec![(A, agreed)], proposal: Some(members) };
+    let news = News { views: vec![signed(A, agreed)], proposal: Some(members) };
     b.event(Event::Start { from: A, message: StartMessage::Assembly(news) });
     assert_eq!(b.after(0.1), ["open 2 members of change 1, 0 links cut, bans [], reset"]);
     assert_eq!(b.cluster.part().numbers, [A, B, C]);
@@ -389,7 +399,7 @@ fn a_disk_that_does_not_record_ends_the_choice() {
     b.opened(&[]);
     b.event(Event::Up(A));
     let members = Membership::after([0].into_iter(), vec![A, B], Vec::new());
-    let news = News { views: vec![(A, view(3, &[B], &[]))], proposal: Some(members) };
+    let news = News { views: vec![signed(A, view(3, &[B], &[]))], proposal: Some(members) };
     b.event(Event::Start { from: A, message: StartMessage::Assembly(news) });
     b.after(0.1);
     let error = RunError::Host("the disk is full".into());

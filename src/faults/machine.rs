@@ -8,6 +8,7 @@ use std::{
 use crate::{
     cluster::{
         Cluster, Input,
+        ban::Ban,
         message::{Beginning, Saved},
     },
     drive::{Ended, Learner, Membership},
@@ -53,6 +54,8 @@ pub(super) struct Program<'a> {
     pub incarnation: u64,
     /// Whether these links are for the choice of members.
     pub chooses: bool,
+    /// The neighbours whose connections it refuses.
+    pub bans: Vec<(NodeId, Ban)>,
     /// Whether the rounds have begun over these links.
     pub begun: bool,
     /// Where they have begun, for neighbours that connect later.

@@ -11,6 +11,7 @@ use crate::{
     cluster::{
         Cluster, Effect, Facts, Input, Keeps, Opened, Opening, Outcome, Restored, Terms,
         event::Event,
+        keys::Named,
         limits::Limits,
         message::{Beginning, Stamp, StartMessage},
         pace::{Alive, Paces},
@@ -59,7 +60,8 @@ impl World<'_> {
             adopted: disk.membership.clone(),
         };
         let limits = Limits::of(&design.experiment);
-        let terms = Terms { limits, keeps: Some(keeps), resumes: true };
+        let keys = Arc::new(Named(node));
+        let terms = Terms { limits, keeps: Some(keeps), resumes: true, keys };
         let mut effects = Vec::new();
         let cluster = Cluster::new(self.instant(), design, config, terms, &mut effects);
         let cluster = match cluster {
@@ -73,6 +75,7 @@ impl World<'_> {
             initial,
             incarnation: 0,
             chooses: false,
+            bans: Vec::new(),
             begun: false,
             begins: None,
             bytes: 0,
@@ -343,6 +346,7 @@ impl World<'_> {
             return Opened::default();
         };
         (program.incarnation, program.chooses) = (incarnation, opening.chooses);
+        program.bans.clone_from(&opening.bans);
         (program.begun, program.begins, program.computing) = (false, None, false);
         (program.bytes, program.waits_for, program.share) = (0, Vec::new(), None);
         if opening.resets {

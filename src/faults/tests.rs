@@ -1,8 +1,11 @@
 //! Seeds give runs with some faults; after them everything heals and ends, with the digest of the
 //! undisturbed run or of its history.
 
+pub(super) mod liar;
+
 use std::{collections::BTreeSet, env, ops::Range};
 
+use self::liar::{LIES, Liar};
 use super::*;
 use crate::{
     drive::NoopObserver,
@@ -41,6 +44,25 @@ fn whole(seed: u64) -> Whole {
     let topology = if rule == "c-sgd" { "complete:4" } else { pick(rng, &TOPOLOGIES) };
     let optimizer = pick(rng, &["momentum=0.0", "momentum=0.9", "kind=adamw"]);
     let every = 2 + rng.below(4);
+    let mut settings = Vec::new();
+    settings.push(format!("topology.file={topology}"));
+    settings.push(format!("rule.kind={rule}"));
+    settings.push(format!("compressor.kind={compressor}"));
+    settings.push(format!("optimizer.{optimizer}"));
+    settings.push(format!("checkpoint.every_rounds={every}"));
+    match rng.below(2) {
+        0 => settings.push("absence.deadline_s=100".into()),
+        _ => {
+            settings.push("absence.deadline_s=3".into());
+            settings.push("absence.policy=continue".into());
+            settings.push("absence.wait_s=200".into());
+        }
+    }
+    whole_with(seed, &settings)
+}
+
+/// A run with these settings.
+fn whole_with(seed: u64, others: &[String]) -> Whole {
     let mut settings: Vec<String> = [
         "run.rounds=30",
         "run.evaluate_every=30",
@@ -60,20 +82,8 @@ fn whole(seed: u64) -> Whole {
     ]
     .map(String::from)
     .into();
-    settings.push(format!("topology.file={topology}"));
     settings.push(format!("run.seed={}", 1 + seed));
-    settings.push(format!("rule.kind={rule}"));
-    settings.push(format!("compressor.kind={compressor}"));
-    settings.push(format!("optimizer.{optimizer}"));
-    settings.push(format!("checkpoint.every_rounds={every}"));
-    match rng.below(2) {
-        0 => settings.push("absence.deadline_s=100".into()),
-        _ => {
-            settings.push("absence.deadline_s=3".into());
-            settings.push("absence.policy=continue".into());
-            settings.push("absence.wait_s=200".into());
-        }
-    }
+    settings.extend(others.iter().cloned());
     Whole::new(Experiment::parse("", &settings).expect("a valid experiment")).expect("valid files")
 }
 
@@ -179,4 +189,40 @@ fn a_killed_node_costs_time_and_no_bits() {
     let digest = |story: &Story| story.summary.as_ref().map(|summary| summary.digest.clone());
     assert_eq!(digest(&disturbed), digest(&calm));
     assert!(disturbed.time.0 > calm.time.0 + 1_000_000_000, "{:?}", disturbed.time);
+}
+
+/// Each lie of each member, while another node is killed for long: the honest nodes continue, and
+/// all that are members at the end have the same results.
+#[test]
+fn one_hostile_member_costs_its_own_place() {
+    for lie in LIES {
+        for node in 0..5 {
+            let settings = [
+                "topology.file=complete:5",
+                "rule.kind=d-psgd",
+                "compressor.kind=identity",
+                "absence.policy=continue",
+                "absence.deadline_s=3",
+                "absence.wait_s=200",
+                "checkpoint.every_rounds=5",
+            ];
+            let whole = whole_with(1, &settings.map(String::from));
+            let victim = (node + 1) % 5;
+            let text = format!(
+                "[[fault]]\nkind = 'kill'\nnodes = ['{victim}']\nat_round = 10\nfor_s = 20\n"
+            );
+            let faults = parse(&text, &whole.design.topology).unwrap();
+            let mut world = world::World::new(&whole, &faults).unwrap();
+            world.liar = Some(Liar { node: NodeId(node), lie, times: 0 });
+            let story = world.run().unwrap();
+            eprintln!("{lie:?} of {node}: {} s", story.time.0 / 1_000_000_000);
+            let honest = |&other: &u32| other != node && other != victim;
+            let failed: Vec<_> = (0..5)
+                .filter(honest)
+                .filter_map(|other| story.ended[other as usize].clone())
+                .collect();
+            assert!(failed.is_empty() && story.stuck.is_empty(), "{lie:?} of {node}: {story:#?}");
+            assert!(story.summary.is_some(), "{lie:?} of {node}");
+        }
+    }
 }

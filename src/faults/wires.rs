@@ -5,7 +5,10 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use super::world::{Happening, World};
+use super::{
+    machine::Program,
+    world::{Happening, World},
+};
 use crate::{
     cluster::{
         Input,
@@ -133,14 +136,22 @@ impl World<'_> {
         if a.closing.is_some() || b.closing.is_some() || a.incarnation * b.incarnation == 0 {
             return;
         }
-        let id = |program: &super::machine::Program<'_>| match program.chooses {
+        let now = self.instant();
+        let bans = |program: &Program<'_>, other: NodeId| {
+            program.bans.iter().any(|(node, ban)| *node == other && ban.until > now)
+        };
+        let refused = [bans(b, ends[0]), bans(a, ends[1])];
+        if refused.contains(&true) {
+            return self.refuse(wire, refused);
+        }
+        let id = |program: &Program<'_>| match program.chooses {
             true => u64::MAX,
             false => program.cluster.part().membership.id,
         };
         let peers = [0, 1].map(|side| self.peer(wire, side));
         let [Some((to_b, unused)), Some((to_a, other))] = peers else { return };
         if id(a) != id(b) || unused || other {
-            if self.now().0 / OTHER != (self.now().0 + DIAL) / OTHER {
+            if self.is_time_to_notice() {
                 self.tell(wire, 0, Event::OtherMembership(to_b));
                 self.tell(wire, 1, Event::OtherMembership(to_a));
             }
@@ -157,6 +168,29 @@ impl World<'_> {
         }
         self.write(wire, 0);
         self.write(wire, 1);
+    }
+
+    /// Whether ends that do not connect notice each other now.
+    fn is_time_to_notice(&self) -> bool {
+        self.now().0 / OTHER != (self.now().0 + DIAL) / OTHER
+    }
+
+    /// The other end refuses a side: one that chooses members does not await it.
+    fn refuse(&mut self, wire: usize, refused: [bool; 2]) {
+        for side in [0, 1] {
+            let machine = self.wires[wire].ends[side];
+            let program = self.machines[machine.index()].program.as_ref();
+            let chooses = program.is_some_and(|program| program.chooses);
+            if let Some((peer, _)) = self.peer(wire, side)
+                && refused[side]
+                && chooses
+                && self.is_time_to_notice()
+            {
+                let text = "refuses this node".to_string();
+                let cause = Cause { node: peer, text, leaves: true };
+                self.tell(wire, side, Event::Left { peer, cause });
+            }
+        }
     }
 
     /// An end continues with its session over a new connection.
@@ -202,6 +236,11 @@ impl World<'_> {
     pub(super) fn say(&mut self, wire: usize, side: usize, message: Message) {
         let Some(connection) = self.wires[wire].connection else { return };
         let ends = self.wires[wire].ends;
+        #[cfg(test)]
+        let message = match self.liar.as_mut().filter(|liar| liar.node == ends[side]) {
+            Some(liar) => liar.change(message, self.whole),
+            None => message,
+        };
         let latency = self.conditions.link(ends[0], ends[1]).latency.max(1_000);
         let when = Time(self.now().0 + latency).max(self.wires[wire].last[1 - side]);
         self.wires[wire].last[1 - side] = when;

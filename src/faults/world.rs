@@ -104,6 +104,9 @@ pub(super) struct World<'a> {
     pub repeated: u64,
     /// When the last fault that has begun is over.
     healed: Time,
+    /// A member that sends what it should not.
+    #[cfg(test)]
+    pub liar: Option<super::tests::liar::Liar>,
 }
 
 impl<'a> World<'a> {
@@ -130,6 +133,8 @@ impl<'a> World<'a> {
             restarts: 0,
             repeated: 0,
             healed: Time(0),
+            #[cfg(test)]
+            liar: None,
         };
         for node in 0..topology.nodes() {
             world.post(0, Happening::Start(node.into()));

@@ -5,7 +5,11 @@ use std::{
     sync::{Arc, mpsc},
 };
 
-use libp2p::{Multiaddr, PeerId, identity::Keypair};
+use libp2p::{
+    Multiaddr, PeerId,
+    identity::{Keypair, PublicKey},
+};
+use sha2::{Digest, Sha256};
 
 use super::{
     deployment::{addresses_of, check_link},
@@ -28,6 +32,7 @@ use super::{
 use crate::{
     cluster::{
         Opening,
+        keys::{Keys, Named},
         limits::Limits,
         part::{Adjacent, Part},
     },
@@ -196,9 +201,58 @@ pub(crate) fn alone(
     stop: &mut dyn FnMut() -> bool,
 ) -> Result<Ended, RunError> {
     let limits = Limits::of(&design.experiment);
-    let role = Role { design, limits, checkpoints, resumes: true };
+    let keys: Arc<dyn Keys> = match limits.may_continue {
+        true => Arc::new(NodeKeys::new(&place.key, design).map_err(RunError::Setup)?),
+        // Members are never chosen.
+        false => Arc::new(Named(place.node)),
+    };
+    let role = Role { design, limits, checkpoints, resumes: true, keys };
     let mut local = LocalObserver { node: place.node, observer };
     driver::run(spec, role, &mut place, &mut local, stop)
+}
+
+/// The key of a node, and the public keys that the topology names.
+#[derive(Debug)]
+struct NodeKeys {
+    key: Keypair,
+    public: Vec<PublicKey>,
+    /// What all statements of this run begin with.
+    run: Vec<u8>,
+}
+
+impl NodeKeys {
+    /// # Errors
+    /// If the PeerId of a node does not have its public key in it, as those of Ed25519 do.
+    fn new(key: &Keypair, design: &Design) -> Result<NodeKeys, ConfigError> {
+        let topology = &design.topology;
+        let public = |node: usize| {
+            let peer = peer_of(topology, node.into())?;
+            let digest = peer.as_ref().digest();
+            PublicKey::try_decode_protobuf(digest).map_err(|error| {
+                let place = format!("node {}: peer", topology.node(node.into()).name);
+                ConfigError::new(place, peer, format!("it is not that of an Ed25519 key: {error}"))
+            })
+        };
+        let public = (0..topology.nodes()).map(public).collect::<Result<Vec<_>, _>>()?;
+        let texts = RunCard::new(design).texts().join("\n");
+        let run = [design.experiment.run.id.as_bytes(), texts.as_bytes()].join(&0);
+        Ok(NodeKeys { key: key.clone(), public, run: Sha256::digest(run).to_vec() })
+    }
+
+    fn bytes(&self, statement: &[u8]) -> Vec<u8> {
+        [&self.run, statement].concat()
+    }
+}
+
+impl Keys for NodeKeys {
+    fn sign(&self, statement: &[u8]) -> Vec<u8> {
+        self.key.sign(&self.bytes(statement)).expect("an Ed25519 key signs")
+    }
+
+    fn verify(&self, node: NodeId, statement: &[u8], signature: &[u8]) -> bool {
+        let key = self.public.get(node.index());
+        key.is_some_and(|key| key.verify(&self.bytes(statement), signature))
+    }
 }
 
 impl Place {

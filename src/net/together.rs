@@ -3,7 +3,7 @@
 use std::{
     path::Path,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
         mpsc::{self, RecvTimeoutError, SyncSender},
     },
@@ -26,7 +26,7 @@ use super::{
     transport::dial::{Reachable::Directly, dials},
 };
 use crate::{
-    cluster::{Opening, event::Event, limits::Limits, part::Part},
+    cluster::{Opening, event::Event, keys::Named, limits::Limits, part::Part},
     drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError, Waiting},
     experiment::Transport,
     gossip::{Failure, OwnModel, RoundDone},
@@ -222,7 +222,9 @@ fn together_from(
                 Reporter { node: id, stop_round: &stop_round, reports: sender.clone() };
             let started = threads::spawn_scoped(scope, "gradvine-node", move || {
                 let mut stop = || leave.load(Ordering::Relaxed);
-                let role = Role { design, limits, checkpoints, resumes: false };
+                // Members are never chosen here.
+                let keys = Arc::new(Named(id));
+                let role = Role { design, limits, checkpoints, resumes: false, keys };
                 let ended = driver::run(spec, role, &mut worker, &mut reporter, &mut stop);
                 let _ = reporter.reports.send(Report::Ended(id, ended));
             });

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sha2::{Digest, Sha256};
 
-use super::*;
+use super::{super::keys::Named, *};
 
 /// The state of one program.
 #[derive(Clone)]
@@ -105,7 +105,13 @@ impl World {
         let quorum = self.topology.nodes() / 2 + 1;
         let (topology, disk) = (Arc::clone(&self.topology), self.disks[node].clone());
         let quorums = [self.topology.nodes(), quorum];
-        Program::Chooses(Box::new(Assembly::new(topology, node.into(), quorums, disk, true)))
+        Program::Chooses(Box::new(Assembly::new(
+            topology,
+            (node.into(), Arc::new(Named(node.into()))),
+            quorums,
+            disk,
+            true,
+        )))
     }
 
     fn peers(&self, node: usize) -> Vec<usize> {
@@ -161,7 +167,7 @@ impl World {
                     return None;
                 }
                 assert!(news.is_valid(&self.topology));
-                receiver.receive(news);
+                receiver.receive(news).expect("honest news");
             }
             Act::Meet(node, peer) => {
                 let chooses = matches!(self.programs[peer], Program::Chooses(_));

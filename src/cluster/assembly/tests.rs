@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::{check::check_adopted, *};
+use super::{super::keys::Named, check::check_adopted, *};
 
 struct Network {
     topology: Arc<Topology>,
@@ -49,7 +49,13 @@ impl Network {
         let quorums = [self.topology.nodes(), self.quorum];
         // A node without files does not know that the run has started.
         let started = self.topology.node(node.into()).name != self.lost;
-        Assembly::new(Arc::clone(&self.topology), node.into(), quorums, disk, started)
+        Assembly::new(
+            Arc::clone(&self.topology),
+            (node.into(), Arc::new(Named(node.into()))),
+            quorums,
+            disk,
+            started,
+        )
     }
 
     fn all_links(&self) -> Vec<(usize, usize)> {
@@ -83,10 +89,10 @@ impl Network {
         let news: Vec<News> = self.nodes.iter().map(Assembly::news).collect();
         for (index, &(a, b)) in self.links.clone().iter().enumerate() {
             if only(2 * index) {
-                self.nodes[a].receive(news[b].clone());
+                self.nodes[a].receive(news[b].clone()).expect("honest news");
             }
             if only(2 * index + 1) {
-                self.nodes[b].receive(news[a].clone());
+                self.nodes[b].receive(news[a].clone()).expect("honest news");
             }
         }
     }
@@ -217,14 +223,17 @@ fn numbers_far_beyond_what_is_known_are_left_out() {
     for (number, adopted) in [(MOST_VIEWS - 1, 0), (1 << 30, 0), (7, u64::MAX), (7, 1 << 60)] {
         network.turn(|_| true);
         let view = View { number, adopted, linked: numbers(&[3]), ..View::default() };
+        let signature = Named(NodeId(4)).sign(&keys::statement(NodeId(4), &view));
+        let view = View { signature, ..view };
         let news = News { views: vec![(NodeId(4), view)], proposal: None };
         assert!(news.is_valid(&network.topology));
         for node in [0, 1, 3, 4] {
-            network.nodes[node].receive(news.clone());
+            network.nodes[node].receive(news.clone()).expect("honest news");
         }
         let id = adopted.max(1 << 60);
         let wrong = Membership { id, members: numbers(&[0, 1, 3]), cut: Vec::new() };
-        network.nodes[0].receive(News { views: Vec::new(), proposal: Some(wrong) });
+        let news = News { views: Vec::new(), proposal: Some(wrong) };
+        network.nodes[0].receive(news).expect("no views");
     }
     let chosen = network.run_until(&[0, 1, 3, 4]);
     assert_eq!(chosen.members, numbers(&[0, 1, 3, 4]));

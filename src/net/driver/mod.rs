@@ -31,8 +31,8 @@ use self::{
 };
 use crate::{
     cluster::{
-        Cluster, Effect, Input, Keeps, Opening, Outcome, Terms, event::Event, limits::Limits,
-        part::Part,
+        Cluster, Effect, Input, Keeps, Opening, Outcome, Terms, event::Event, keys::Keys,
+        limits::Limits, part::Part,
     },
     config::ConfigError,
     drive::{Elapsed, Ended, NodeSpec, RunError, describe_panic},
@@ -66,6 +66,8 @@ pub(crate) struct Role<'a> {
     /// Whether it goes back to a checkpoint when a neighbour was started again, and leaves only
     /// when all nodes have written their results.
     pub resumes: bool,
+    /// With them it signs what it says about itself.
+    pub keys: Arc<dyn Keys>,
 }
 
 /// The driver of one node.
@@ -115,7 +117,7 @@ pub(crate) fn run(
     stop: &mut dyn FnMut() -> bool,
 ) -> Result<Ended, RunError> {
     let NodeSpec { config, mut learner } = spec;
-    let Role { design, limits, checkpoints, resumes } = role;
+    let Role { design, limits, checkpoints, resumes, keys } = role;
     let mut initial = State::default();
     // Without a learner that can be put back, checkpoints are of no use.
     let checkpoints = checkpoints.filter(|_| learner.state(&mut initial));
@@ -128,7 +130,7 @@ pub(crate) fn run(
     let resumes = resumes && checkpoints.is_some();
     let now = clock::now();
     let mut effects = Vec::new();
-    let terms = Terms { limits, keeps, resumes };
+    let terms = Terms { limits, keeps, resumes, keys };
     let cluster = Cluster::new(now, design, config, terms, &mut effects)?;
     effects.reverse();
     let mut driver = Driver {

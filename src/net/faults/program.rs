@@ -23,7 +23,7 @@ use super::{
     task::{self, Killed, Task, pass},
 };
 use crate::{
-    cluster::{Opening, limits::Limits, part::Part},
+    cluster::{Opening, keys::Named, limits::Limits, part::Part},
     config::ConfigError,
     data::{Disk, replace_file},
     drive::{
@@ -114,6 +114,7 @@ fn run(machine: usize, world: &Arc<World>) -> Result<Ended, RunError> {
         limits: Limits::of(&design.experiment),
         checkpoints: Some(checkpoints.clone()),
         resumes: true,
+        keys: Arc::new(Named(node)),
     };
     let mut local = LocalObserver { node, observer: &mut observer };
     let ended = driver::run(NodeSpec { config, learner }, role, &mut network, &mut local, stop);
