@@ -1,16 +1,21 @@
 //! Decides who continues without nodes that are absent for too long, and with nodes that are back.
 //!
-//! All running nodes send their neighbours what they know: for each node a [`View`], its
-//! links and the neighbours that are late. The node with the lowest number in a part of the network
-//! proposes a [`Membership`] once
+//! All running nodes pass on what each says about itself: a signed [`View`] of its links and of the
+//! neighbours that are late. From the same views all nodes form the same [`Membership`], so nobody
+//! has to propose it. A node does so once
 //!
-//! * the part holds a quorum, more than half of all nodes;
+//! * its part of the network holds a quorum, more than half of all nodes;
 //! * every link that is missing in it, or leads out of it, is late at one of its ends;
 //! * the part has been the same for a moment, unless it is the whole network.
 //!
-//! A node that adopts a proposal records it before it says so, and never adopts an older one. The
-//! members begin only when all of them are linked in this membership. Two quorums have a node in
-//! common, so at most one membership can continue: the other one lacks that node.
+//! A membership that differs from the last ones has the next number. A node records it before it
+//! says so, and never adopts an older one. The members begin only when all of them are linked in
+//! this membership. Two quorums have a node in common, so at most one membership can continue: the
+//! other one lacks that node.
+//!
+//! A node can be false about itself only. A link is up if both ends say so; so it can give up its
+//! own links, and not those of others. It can raise the number, which costs a record each time, of
+//! which there are [a few](MOST_ADOPTIONS) in a choice.
 //!
 //! A link may also break when the results are written. If all members in a part with a quorum have
 //! them, the run is over: its nodes adopt no membership, and end once a quorum of them knows.
@@ -34,6 +39,12 @@ const SETTLED: Duration = Duration::from_secs(1);
 /// another node may have missed. A false number must not be one that no later one exceeds.
 const MOST_VIEWS: u64 = 1 << 40;
 const MOST_MISSED: u64 = 1 << 20;
+
+/// How many views of one node are heard in one choice: an honest one has a few dozen.
+const MOST_HEARD: u32 = 1_000;
+
+/// How many memberships a node records in one choice.
+const MOST_ADOPTIONS: u32 = 100;
 
 /// How many changes of the members a node may have missed.
 const MOST_CHANGES_MISSED: u64 = 1 << 16;
@@ -66,8 +77,6 @@ pub struct View {
 pub struct News {
     /// The newest view of each node.
     pub views: Vec<(NodeId, View)>,
-    /// The newest proposal that the sender knows.
-    pub proposal: Option<Membership>,
 }
 
 impl News {
@@ -76,7 +85,6 @@ impl News {
         let nodes = topology.nodes();
         let exists = |node: &NodeId| node.index() < nodes;
         let ascending = |all: &[NodeId]| all.iter().all(exists) && all.is_sorted_by(|a, b| a < b);
-        let linked = |(a, b): &(NodeId, NodeId)| a < b && topology.link(*a, *b).is_some();
         let view = |(node, view): &(NodeId, View)| {
             exists(node)
                 && view.number < MOST_VIEWS
@@ -86,15 +94,7 @@ impl News {
                 && ascending(&view.late)
                 && view.signature.len() <= keys::LONGEST
         };
-        let proposal = |proposal: &Membership| {
-            ascending(&proposal.members)
-                && proposal.has_own_id(nodes)
-                && proposal.cut.iter().all(|(a, b)| exists(a) && exists(b))
-                && proposal.cut.iter().all(linked)
-        };
-        self.views.len() <= nodes
-            && self.views.iter().all(view)
-            && self.proposal.as_ref().is_none_or(proposal)
+        self.views.len() <= nodes && self.views.iter().all(view)
     }
 }
 
@@ -110,7 +110,10 @@ pub(crate) struct Assembly {
     views: LiteMap<NodeId, View>,
     /// The membership that this node has adopted last.
     adopted: Membership,
-    proposal: Option<Membership>,
+    /// How many views of each node were heard in this choice.
+    heard: LiteMap<NodeId, u32>,
+    /// How many it has recorded in this choice.
+    adoptions: u32,
     /// This node's part of the network, and since when it has been the same.
     part: (BTreeSet<NodeId>, Option<Instant>),
 }
@@ -148,7 +151,8 @@ impl Assembly {
             own,
             views: LiteMap::new(),
             adopted,
-            proposal: None,
+            heard: LiteMap::new(),
+            adoptions: 0,
             part: (BTreeSet::new(), None),
         };
         assembly.publish();
@@ -214,20 +218,24 @@ impl Assembly {
                     self.renew();
                 }
             } else if is_news {
-                self.views.insert(node, view);
+                let heard = self.heard.entry(node).or_insert(0);
+                *heard += 1;
+                if *heard <= MOST_HEARD {
+                    self.views.insert(node, view);
+                }
             }
         }
-        let known = self.proposal.take();
-        let is_newer = |new: &Membership| {
-            is_near(new.id) && known.as_ref().is_none_or(|known| new.id > known.id)
-        };
-        self.proposal = news.proposal.filter(is_newer).or(known);
         Ok(())
+    }
+
+    /// Whether a neighbour has said that it has no link to this node.
+    pub(crate) fn is_denied_by(&self, peer: NodeId) -> bool {
+        self.views.get(&peer).is_some_and(|view| !view.linked.contains(&self.me))
     }
 
     pub(crate) fn news(&self) -> News {
         let views = self.views.iter().map(|(node, view)| (*node, view.clone())).collect();
-        News { views, proposal: self.proposal.clone() }
+        News { views }
     }
 
     /// Whether the run has started, as far as this node knows.
@@ -279,71 +287,35 @@ impl Assembly {
                 false => NextStep::Wait(self.missing(&part)),
             };
         }
-        let of_mine = |proposal: &&Membership| {
-            // A node that returns may send an old proposal. The adopted membership counts again
-            // only if exactly its members are present.
-            let again = **proposal == self.adopted
-                && (self.own.agreed || part.iter().eq(&proposal.members));
-            let is_newest = |member: &NodeId| {
-                self.views.get(member).is_none_or(|view| view.adopted <= proposal.id)
-            };
-            proposal.members.contains(&self.me)
-                && !self.gives_up(proposal)
-                && proposal.members.len() >= quorum
-                && proposal.members.iter().all(is_newest)
-                && (proposal.id > self.adopted.id || again)
+        // Neighbours that have agreed too may have left the choice.
+        let is_newest = |view: &View| view.adopted <= self.adopted.id;
+        if self.own.agreed && self.views.values().all(is_newest) {
+            return self.confirm();
+        }
+        let chosen = match self.choose(&part, now) {
+            Ok(chosen) => chosen,
+            Err(missing) => return NextStep::Wait(missing),
         };
-        if let Some(proposal) = self.proposal.as_ref().filter(of_mine) {
-            if *proposal != self.adopted {
-                return NextStep::Adopt(proposal.clone());
-            }
-            self.agree();
-            let Membership { id, members, .. } = &self.adopted;
-            let agrees = |view: &View| view.adopted == *id && view.agreed;
-            let knows =
-                |peer: &NodeId| self.views.get(peer).is_some_and(agrees) || !members.contains(peer);
-            return match self.own.linked.iter().all(knows) {
-                true => NextStep::Leave,
-                false => NextStep::Confirm,
+        if chosen != self.adopted {
+            return match self.adoptions < MOST_ADOPTIONS {
+                true => NextStep::Adopt(chosen),
+                false => NextStep::Wait(Vec::new()),
             };
         }
-        if part.first() != Some(&self.me) {
-            return NextStep::Wait(self.missing(&part));
+        self.agree();
+        self.confirm()
+    }
+
+    /// What is next for a node that has agreed on the membership that it has adopted.
+    fn confirm(&self) -> NextStep {
+        let Membership { id, members, .. } = &self.adopted;
+        let agrees = |view: &View| view.adopted == *id && view.agreed;
+        let knows =
+            |peer: &NodeId| self.views.get(peer).is_some_and(agrees) || !members.contains(peer);
+        match self.own.linked.iter().all(knows) {
+            true => NextStep::Leave,
+            false => NextStep::Confirm,
         }
-        match self.propose(&part, now) {
-            Ok(proposal) => {
-                self.proposal = Some(proposal.clone());
-                match proposal == self.adopted {
-                    true => {
-                        self.agree();
-                        NextStep::Confirm
-                    }
-                    false => NextStep::Adopt(proposal),
-                }
-            }
-            Err(missing) => NextStep::Wait(missing),
-        }
-    }
-
-    /// Whether a membership leaves out a neighbour with which this node is linked, or their link:
-    /// then it is not what this node sees, whoever proposes it.
-    fn gives_up(&self, membership: &Membership) -> bool {
-        let link = |peer: NodeId| (self.me.min(peer), self.me.max(peer));
-        let gives_up = |peer: &NodeId| {
-            !membership.members.contains(peer) || membership.cut.contains(&link(*peer))
-        };
-        self.own.linked.iter().any(gives_up)
-    }
-
-    /// Whether this node sees exactly these members and links itself.
-    pub(crate) fn sees(&self, membership: &Membership) -> bool {
-        let part = self.part();
-        part.iter().eq(&membership.members) && self.links_down(&part).0 == membership.cut
-    }
-
-    /// Forgets a proposal that no run can have.
-    pub(crate) fn decline(&mut self) {
-        self.proposal = None;
     }
 
     /// Whether the run is over: the members in a part with a quorum have its results. A node that
@@ -403,35 +375,37 @@ impl Assembly {
         (cut, awaited)
     }
 
-    /// A proposal for this part of the network.
+    /// The membership of this part of the network.
     ///
     /// # Errors
     /// The nodes that are awaited.
-    fn propose(&self, part: &BTreeSet<NodeId>, now: Instant) -> Result<Membership, Vec<NodeId>> {
+    fn choose(&self, part: &BTreeSet<NodeId>, now: Instant) -> Result<Membership, Vec<NodeId>> {
         let whole = part.len() == self.topology.nodes();
         if part.len() < self.quorum() {
             return Err(self.missing(part));
         }
         let (cut, awaited) = self.links_down(part);
-        let settled = self.part.1.is_some_and(|since| now >= since + SETTLED);
-        if !awaited.is_empty() || !(settled || (whole && cut.is_empty())) {
+        let members: Vec<NodeId> = part.iter().copied().collect();
+        let newest = part.iter().map(|node| self.views[node].adopted).max().unwrap_or(0);
+        // Some may have recorded it before: then it has settled there.
+        let same = Membership { id: newest, members, cut };
+        let is_same = same.has_own_id(self.topology.nodes());
+        let settled = self.part.1.is_some_and(|since| now >= since + SETTLED)
+            || (is_same && newest > self.adopted.id)
+            || (whole && same.cut.is_empty());
+        if !awaited.is_empty() || !settled {
             return Err(awaited.into_iter().collect());
         }
-        let members: Vec<NodeId> = part.iter().copied().collect();
-        let same = |node: &NodeId| self.views[node].adopted == self.adopted.id;
-        if members.iter().all(same)
-            && (&members, &cut) == (&self.adopted.members, &self.adopted.cut)
-        {
-            return Ok(self.adopted.clone());
+        match is_same {
+            true => Ok(same),
+            false => Ok(Membership::after([newest].into_iter(), same.members, same.cut)),
         }
-        let known = part.iter().map(|node| self.views[node].adopted);
-        let known = known.chain(self.proposal.iter().map(|proposal| proposal.id));
-        Ok(Membership::after(known, members, cut))
     }
 
     /// Adopts a membership, which is recorded.
     pub(crate) fn adopt(&mut self, membership: Membership) {
         self.own.adopted = membership.id;
+        self.adoptions += 1;
         (self.adopted, self.own.agreed) = (membership, true);
         // The members form other ones.
         self.own.results = None;

@@ -33,6 +33,10 @@ use crate::{
 /// How long a node that continues waits until its neighbours know of it.
 const LEAVING: Duration = Duration::from_secs(2);
 
+/// How often a node tells its neighbours what it knows, at the most: one that says something new all
+/// the time must not keep all others busy.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// How long a node that has returned, and is missing once more, is awaited at least: it may be the
 /// one that dials, after a pause.
 const RETURN_GRACE_MIN: Duration = Duration::from_secs(5);
@@ -78,6 +82,8 @@ pub(crate) struct Choosing {
     linked: BTreeSet<NodeId>,
     /// Since when the other neighbours are missing.
     lost: LiteMap<NodeId, Instant>,
+    /// Since when linked neighbours have said that they are not.
+    denied: LiteMap<NodeId, Instant>,
     /// Neighbours that are not awaited.
     late: BTreeSet<NodeId>,
     /// Neighbours that were linked a moment ago.
@@ -89,6 +95,8 @@ pub(crate) struct Choosing {
     sign: Instant,
     next_warning: Instant,
     sent: Option<News>,
+    /// When it may tell them again.
+    next_news: Instant,
     /// Since when this node continues, or ends.
     confirms: Option<Instant>,
     /// The membership that is being recorded.
@@ -122,6 +130,7 @@ impl Choosing {
             patience: Duration::from_secs_f64(experiment.absence.wait_s),
             linked: BTreeSet::new(),
             lost: topology.neighbours(me).iter().map(|peer| (*peer, now)).collect(),
+            denied: LiteMap::new(),
             late: absence.late.into_iter().collect(),
             returned: absence.returned,
             different: BTreeSet::new(),
@@ -129,6 +138,7 @@ impl Choosing {
             sign: now,
             next_warning: now + WARNING_INTERVAL,
             sent: None,
+            next_news: now,
             confirms: None,
             recording: None,
         }
@@ -232,7 +242,9 @@ impl Choosing {
         }
         let after = self.deadline[usize::from(self.assembly.has_started())];
         self.give_up(now, after);
-        self.assembly.observe(&self.linked, &self.late);
+        let is_used = |peer: &&NodeId| !self.late.contains(*peer);
+        let linked: BTreeSet<NodeId> = self.linked.iter().filter(is_used).copied().collect();
+        self.assembly.observe(&linked, &self.late);
         let step = self.assembly.step(now);
         if !matches!(step, NextStep::Confirm | NextStep::End) {
             self.confirms = None;
@@ -242,11 +254,6 @@ impl Choosing {
             NextStep::Adopt(membership) => {
                 // The run must be able to continue with it.
                 if let Err(error) = Part::new(part.whole, self.me, membership.clone()) {
-                    if !self.assembly.sees(&membership) {
-                        // It is the proposer's own affair.
-                        self.assembly.decline();
-                        return Ok(None);
-                    }
                     self.send(out);
                     return Err(error);
                 }
@@ -271,10 +278,12 @@ impl Choosing {
             NextStep::Wait(nodes) => missing = nodes,
         }
         let is_due = now >= self.next_warning;
-        let news = self.assembly.news();
-        if self.sent.as_ref() != Some(&news) || is_due {
-            self.send(out);
-            self.sent = Some(news);
+        if now >= self.next_news {
+            let news = self.assembly.news();
+            if self.sent.as_ref() != Some(&news) || is_due {
+                self.send(out);
+                (self.sent, self.next_news) = (Some(news), now + PAUSE);
+            }
         }
         if is_due {
             self.next_warning = now + WARNING_INTERVAL;
@@ -288,8 +297,19 @@ impl Choosing {
         now >= *self.confirms.get_or_insert(now) + LEAVING
     }
 
-    /// Waits no longer for neighbours that have been missing for too long.
+    /// Waits no longer for neighbours that have been missing for too long, or that have denied
+    /// their link for as long.
     fn give_up(&mut self, now: Instant, after: Option<Duration>) {
+        for &peer in &self.linked {
+            if !self.assembly.is_denied_by(peer) {
+                self.denied.remove(&peer);
+                continue;
+            }
+            let since = *self.denied.entry(peer).or_insert(now);
+            if after.is_some_and(|after| now >= since + after.max(RETURN_GRACE_MIN)) {
+                self.late.insert(peer);
+            }
+        }
         for (peer, since) in &self.lost {
             let most = match self.returned.contains(peer) {
                 true => Some(after.map_or(RETURN_GRACE_MAX, |after| {

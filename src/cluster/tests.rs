@@ -71,8 +71,8 @@ fn brief(effect: &Effect) -> String {
             StartMessage::Waiting(text) => format!("to {to}: {text}"),
             StartMessage::Begin(at) => format!("to {to}: begin after {}", at.rounds),
             StartMessage::Assembly(news) => {
-                let proposal = news.proposal.as_ref().map(|it| it.members.len());
-                format!("to {to}: {} views, proposal of {proposal:?}", news.views.len())
+                let newest = news.views.iter().map(|(_, view)| view.adopted >> 32).max();
+                format!("to {to}: {} views, change {newest:?}", news.views.len())
             }
             other => format!("to {to}: {other:?}"),
         },
@@ -345,25 +345,23 @@ fn a_loss_is_decided_by_the_others() {
     b.event(Event::Down { peer: C, reason: "it did not return".into() });
     b.opened(&[]);
     assert_eq!(b.event(Event::Up(A))[..], ["Linked { peer: NodeId(0), up: 1, links: 2 }"]);
-    assert_eq!(b.after(0.1), ["to 0: 1 views, proposal of None"]);
-    let news = News { views: vec![signed(A, view(3, &[B], &[]))], proposal: None };
-    b.event(Event::Start { from: A, message: StartMessage::Assembly(news) });
-    // Two of three are a quorum: node a, the lowest, proposes.
-    assert_eq!(b.after(0.1), ["to 0: 2 views, proposal of None"]);
-    let members = Membership::after([0].into_iter(), vec![A, B], Vec::new());
-    let news = News { views: vec![], proposal: Some(members.clone()) };
-    b.event(Event::Start { from: A, message: StartMessage::Assembly(news) });
-    assert_eq!(b.after(0.1), [format!("record {:?}", members.members)], "first of all");
+    assert_eq!(b.after(0.1), ["to 0: 1 views, change Some(0)"]);
+    let said = News { views: vec![signed(A, view(3, &[B], &[]))] };
+    b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
+    // Two of three are a quorum, and it is the same for a second.
+    assert_eq!(b.after(0.1), ["to 0: 2 views, change Some(0)"]);
+    assert_eq!(b.after(1.1), ["record [NodeId(0), NodeId(1)]"], "first of all");
     assert_eq!(b.after(0.1), [] as [&str; 0], "until it is durable");
     assert_eq!(
         b.input(Input::Recorded(Ok(()))),
         ["warn: the run continues with 2 of 3 nodes, without 2"]
     );
-    assert_eq!(b.after(0.1), ["to 0: 2 views, proposal of Some(2)"]);
+    assert_eq!(b.after(0.1), ["to 0: 2 views, change Some(1)"]);
     // Node a has agreed too: this node continues.
+    let members = Membership::after([0].into_iter(), vec![A, B], Vec::new());
     let agreed = View { adopted: members.id, agreed: true, ..view(5, &[B], &[]) };
-    let news = News { views: vec![signed(A, agreed)], proposal: Some(members) };
-    b.event(Event::Start { from: A, message: StartMessage::Assembly(news) });
+    let said = News { views: vec![signed(A, agreed)] };
+    b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
     assert_eq!(b.after(0.1), ["open 2 members of change 1, 0 links cut, bans [], reset"]);
     assert_eq!(b.cluster.part().numbers, [A, B, C]);
 }
@@ -398,13 +396,36 @@ fn a_disk_that_does_not_record_ends_the_choice() {
     b.event(Event::Down { peer: C, reason: "it did not return".into() });
     b.opened(&[]);
     b.event(Event::Up(A));
-    let members = Membership::after([0].into_iter(), vec![A, B], Vec::new());
-    let news = News { views: vec![signed(A, view(3, &[B], &[]))], proposal: Some(members) };
-    b.event(Event::Start { from: A, message: StartMessage::Assembly(news) });
+    let said = News { views: vec![signed(A, view(3, &[B], &[]))] };
+    b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
     b.after(0.1);
+    assert_eq!(b.after(1.1), ["record [NodeId(0), NodeId(1)]"]);
     let error = RunError::Host("the disk is full".into());
     let effects = b.input(Input::Recorded(Err(error)));
     assert_eq!(effects.last().unwrap(), "close, over false, reason Some(\"the disk is full\")");
+}
+
+/// A member says that others have said something: it is refused, and named.
+#[test]
+fn a_statement_without_its_signature_costs_its_bringer_the_link() {
+    let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
+    let mut b = Table::new(&whole, false);
+    b.begun();
+    b.event(Event::Down { peer: C, reason: "it did not return".into() });
+    b.opened(&[]);
+    b.event(Event::Up(A));
+    let forged = View { over: true, ..view(9, &[], &[]) };
+    let signature = Named(A).sign(&keys::statement(C, &forged));
+    let said = News { views: vec![(C, View { signature, ..forged })] };
+    let effects = b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
+    assert_eq!(
+        effects,
+        [
+            "warn: node 0 sent a frame that cannot be used: it passes on what node 2 has not said; \
+         this node refuses node 0 for 60 s",
+            "open 3 members of change 0, 0 links cut, bans [0], to choose"
+        ]
+    );
 }
 
 #[test]

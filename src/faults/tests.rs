@@ -119,7 +119,9 @@ fn check(seed: u64) -> Result<(), String> {
         if 2 * lost.len() >= whole.design.topology.nodes() {
             return Ok(());
         }
-        return Err(format!("no node has results: {:?}; {faults:?}", story.ended));
+        let last: Vec<_> = story.occurrences.iter().rev().take(30).rev().collect();
+        let ended = &story.ended;
+        return Err(format!("no node has results: {ended:?}; {last:#?}; {faults:?}"));
     };
     let again = self::whole(seed);
     let history = crate::replay::history_of(&summary, &again.design.topology);
@@ -221,7 +223,14 @@ fn one_hostile_member_costs_its_own_place() {
                 .filter(honest)
                 .filter_map(|other| story.ended[other as usize].clone())
                 .collect();
-            assert!(failed.is_empty() && story.stuck.is_empty(), "{lie:?} of {node}: {story:#?}");
+            let told: Vec<String> = (story.occurrences.iter())
+                .map(|it| format!("{:.1} {:?} {}", it.time.0 as f64 / 1e9, it.node, it.text))
+                .collect();
+            assert!(
+                failed.is_empty() && story.stuck.is_empty(),
+                "{lie:?} of {node}: {failed:?}\n{}",
+                told.join("\n")
+            );
             assert!(story.summary.is_some(), "{lie:?} of {node}");
         }
     }

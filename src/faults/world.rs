@@ -181,6 +181,10 @@ impl<'a> World<'a> {
     /// Notes what has happened.
     pub(super) fn note(&mut self, node: Option<NodeId>, text: String) {
         let time = self.now();
+        #[cfg(test)]
+        if std::env::var("GRADVINE_TRACE").is_ok() {
+            eprintln!("{:>9.3} s {node:?} {text}", time.0 as f64 / 1e9);
+        }
         self.story.push(Occurrence { time, node, text });
     }
 

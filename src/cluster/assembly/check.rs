@@ -258,7 +258,7 @@ impl World {
                 Program::Down => "down\n".to_string(),
                 Program::Runs => "runs\n".to_string(),
                 Program::Chooses(a) => {
-                    format!("own {:?}\n  knows {:?}\n  proposal {:?}\n", a.own, a.views, a.proposal)
+                    format!("own {:?}\n  knows {:?}\n", a.own, a.views)
                 }
             };
         }
@@ -274,7 +274,7 @@ impl World {
                 Program::Runs => hash.update(b"runs"),
                 Program::Chooses(a) => {
                     let views: Vec<_> = a.views.iter().collect();
-                    let state = (&a.own, views, &a.adopted, &a.proposal, &a.part.0);
+                    let state = (&a.own, views, &a.adopted, a.adoptions, &a.part.0);
                     hash.update(bytes(&state));
                 }
             }

@@ -13,22 +13,20 @@ use crate::{
 /// What it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Lie {
-    /// It proposes members without another node, under ever higher numbers.
-    Evicts,
-    /// It cuts the links of others.
-    Cuts,
+    /// It raises the number of the newest membership, again and again.
+    Raises,
+    /// It says that its links are down, and that it awaits nobody.
+    Withdraws,
     /// It says that all others take the run for over.
     Forges,
-    /// It proposes itself with nobody else, which no run can have.
-    Alone,
     /// It says that it has a checkpoint of far later members, and asks to begin there.
     Dictates,
     /// It asks all to remove their checkpoints, and to write others all the time.
     Deletes,
 }
 
-pub(in super::super) const LIES: [Lie; 6] =
-    [Lie::Evicts, Lie::Cuts, Lie::Forges, Lie::Alone, Lie::Dictates, Lie::Deletes];
+pub(in super::super) const LIES: [Lie; 5] =
+    [Lie::Raises, Lie::Withdraws, Lie::Forges, Lie::Dictates, Lie::Deletes];
 
 pub(in super::super) struct Liar {
     pub node: NodeId,
@@ -42,29 +40,26 @@ impl Liar {
         self.times += 1;
         let topology = &whole.design.topology;
         let all: Vec<NodeId> = (0..topology.nodes()).map(NodeId::from).collect();
-        let newest = self.times << 32;
-        let propose = |members: Vec<NodeId>, cut: Vec<(NodeId, NodeId)>| {
-            Some(Membership::after([newest].into_iter(), members, cut))
-        };
         let others: Vec<NodeId> = all.iter().copied().filter(|node| *node != self.node).collect();
         match (self.lie, message) {
-            (Lie::Evicts, Message::Start(StartMessage::Assembly(news))) => {
-                let victim = others[self.times as usize % others.len()];
-                let members = all.iter().copied().filter(|node| *node != victim).collect();
-                let news = News { proposal: propose(members, Vec::new()), ..news };
+            (Lie::Raises | Lie::Withdraws, Message::Start(StartMessage::Assembly(mut news))) => {
+                for (node, view) in news.views.iter_mut().filter(|(node, _)| *node == self.node) {
+                    view.number += self.times;
+                    match self.lie {
+                        Lie::Raises => {
+                            let newest = [view.adopted + (self.times << 32)].into_iter();
+                            view.adopted = Membership::after(newest, all.clone(), Vec::new()).id;
+                        }
+                        _ => {
+                            view.late = topology.neighbours(*node).to_vec();
+                            view.linked.clear();
+                        }
+                    }
+                    view.signature = Named(*node).sign(&keys::statement(*node, view));
+                }
                 Message::Start(StartMessage::Assembly(news))
             }
-            (Lie::Cuts, Message::Start(StartMessage::Assembly(news))) => {
-                let edges: Vec<_> = topology.edges().collect();
-                let cut = vec![edges[self.times as usize % edges.len()]];
-                let news = News { proposal: propose(all, cut), ..news };
-                Message::Start(StartMessage::Assembly(news))
-            }
-            (Lie::Alone, Message::Start(StartMessage::Assembly(news))) => {
-                let news = News { proposal: propose(vec![self.node], Vec::new()), ..news };
-                Message::Start(StartMessage::Assembly(news))
-            }
-            (Lie::Forges, Message::Start(StartMessage::Assembly(news))) => {
+            (Lie::Forges, Message::Start(StartMessage::Assembly(_))) => {
                 let view = |node: &NodeId| {
                     let number = 1_000 + self.times;
                     let view = View { number, over: true, started: true, ..View::default() };
@@ -72,7 +67,7 @@ impl Liar {
                     let signature = Named(self.node).sign(&keys::statement(*node, &view));
                     (*node, View { signature, ..view })
                 };
-                let news = News { views: others.iter().map(view).collect(), ..news };
+                let news = News { views: others.iter().map(view).collect() };
                 Message::Start(StartMessage::Assembly(news))
             }
             (Lie::Dictates, Message::Start(StartMessage::Ready(mut saved))) => {

@@ -373,10 +373,8 @@ fn receive(state: &mut State, connection: u64, from: usize, parcel: Parcel) {
         }
         Parcel::Message(message) => message,
     };
-    let plant = state.bug == Some(Bug::TwoMemberships);
     let (host, node) = end_of(state, connection, side).expect("looked at");
     let (status, me) = (Arc::clone(&host.status), host.id);
-    let machine = host.machine;
     let end = host.ends.get_mut(&node).expect("it is an end");
     match message {
         Message::Ack(received) => {
@@ -388,12 +386,7 @@ fn receive(state: &mut State, connection: u64, from: usize, parcel: Parcel) {
         Message::Start(
             StartMessage::Ready(_) | StartMessage::Waiting(_) | StartMessage::Begin(_),
         ) if status.has_started() => {}
-        Message::Start(mut message) => {
-            if let StartMessage::Assembly(news) = &mut message
-                && let Some(proposal) = news.proposal.as_mut().filter(|_| plant)
-            {
-                proposal.members.retain(|member| member.index() != (machine + 1) % 3);
-            }
+        Message::Start(message) => {
             notify(state, connection, side, Event::Start { from: node, message });
         }
         Message::Saved(saved) => {

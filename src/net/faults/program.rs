@@ -19,7 +19,7 @@ use super::{
     disk::SimulatedDisk,
     files::Files,
     links::SimulatedLinks,
-    state::{Message, Outcome, Wake, World},
+    state::{Bug, Message, Outcome, Wake, World},
     task::{self, Killed, Task, pass},
 };
 use crate::{
@@ -89,7 +89,11 @@ fn run(machine: usize, world: &Arc<World>) -> Result<Ended, RunError> {
         let files = Arc::clone(&state.machines[machine].files);
         (state.experiment.clone(), SimulatedDisk::new(machine, files, world))
     };
-    let (whole, mut checkpoints) = open(machine, experiment, disk.clone())?;
+    let (mut whole, mut checkpoints) = open(machine, experiment, disk.clone())?;
+    if world.has(Bug::TwoMemberships) {
+        let design = Arc::get_mut(&mut whole.design).expect("nobody else has it");
+        design.experiment.absence.quorum = Some(1);
+    }
     let design = Arc::clone(&whole.design);
     let complete = disk.read(Path::new(RESULTS_LINGER)).ok().map(|bytes| {
         let results: Results = serde_json::from_slice(&bytes).expect("whole results");

@@ -41,7 +41,7 @@ pub(super) enum Bug {
     ErrorForgotten,
     /// A file gets its name before the disk has its contents.
     RenameBeforeSync,
-    /// Nodes hear of different members of one membership.
+    /// Fewer than half of the nodes may continue.
     TwoMemberships,
     /// A node takes a checkpoint of other members for one of its own.
     ReplicaKept,
