@@ -14,8 +14,8 @@
 //! other one lacks that node.
 //!
 //! A node can be false about itself only. A link is up if both ends say so; so it can give up its
-//! own links, and not those of others. It can raise the number, which costs a record each time, of
-//! which there are [a few](MOST_ADOPTIONS) in a choice.
+//! own links, and not those of others. It can raise the number, which costs a record each time: after
+//! [some times](MOST_RAISED) it is heard no longer.
 //!
 //! A link may also break when the results are written. If all members in a part with a quorum have
 //! them, the run is over: its nodes adopt no membership, and end once a quorum of them knows.
@@ -42,6 +42,10 @@ const MOST_MISSED: u64 = 1 << 20;
 
 /// How many views of one node are heard in one choice: an honest one has a few dozen.
 const MOST_HEARD: u32 = 1_000;
+
+/// How many of them may name a later membership than all other nodes know: an honest node is the
+/// first to adopt one a few times.
+const MOST_RAISED: u32 = 10;
 
 /// How many memberships a node records in one choice.
 const MOST_ADOPTIONS: u32 = 100;
@@ -110,8 +114,9 @@ pub(crate) struct Assembly {
     views: LiteMap<NodeId, View>,
     /// The membership that this node has adopted last.
     adopted: Membership,
-    /// How many views of each node were heard in this choice.
-    heard: LiteMap<NodeId, u32>,
+    /// How many views of each node were heard in this choice, and how many named the latest
+    /// membership.
+    heard: LiteMap<NodeId, (u32, u32)>,
     /// How many it has recorded in this choice.
     adoptions: u32,
     /// This node's part of the network, and since when it has been the same.
@@ -218,9 +223,11 @@ impl Assembly {
                     self.renew();
                 }
             } else if is_news {
-                let heard = self.heard.entry(node).or_insert(0);
+                let newest = self.views.values().map(|view| view.adopted).max();
+                let (heard, raised) = self.heard.entry(node).or_insert((0, 0));
                 *heard += 1;
-                if *heard <= MOST_HEARD {
+                *raised += u32::from(newest.is_some_and(|newest| view.adopted > newest));
+                if *heard <= MOST_HEARD && *raised <= MOST_RAISED {
                     self.views.insert(node, view);
                 }
             }
