@@ -295,8 +295,10 @@ impl Assembly {
             };
         }
         // Neighbours that have agreed too may have left the choice.
-        let is_newest = |view: &View| view.adopted <= self.adopted.id;
-        if self.own.agreed && self.views.values().all(is_newest) {
+        let is_newest = |member: &NodeId| {
+            self.views.get(member).is_none_or(|view| view.adopted <= self.adopted.id)
+        };
+        if self.own.agreed && self.adopted.members.iter().all(is_newest) {
             return self.confirm();
         }
         let chosen = match self.choose(&part, now) {

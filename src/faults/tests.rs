@@ -197,10 +197,9 @@ fn a_killed_node_costs_time_and_no_bits() {
 /// all that are members at the end have the same results.
 #[test]
 fn one_hostile_member_costs_its_own_place() {
-    for lie in LIES {
+    for (lie, topology) in LIES.into_iter().flat_map(|lie| [(lie, "complete:5"), (lie, "ring:5")]) {
         for node in 0..5 {
             let settings = [
-                "topology.file=complete:5",
                 "rule.kind=d-psgd",
                 "compressor.kind=identity",
                 "absence.policy=continue",
@@ -208,7 +207,9 @@ fn one_hostile_member_costs_its_own_place() {
                 "absence.wait_s=200",
                 "checkpoint.every_rounds=5",
             ];
-            let whole = whole_with(1, &settings.map(String::from));
+            let mut settings = Vec::from(settings.map(String::from));
+            settings.push(format!("topology.file={topology}"));
+            let whole = whole_with(1, &settings);
             let victim = (node + 1) % 5;
             let text = format!(
                 "[[fault]]\nkind = 'kill'\nnodes = ['{victim}']\nat_round = 10\nfor_s = 20\n"
@@ -217,7 +218,6 @@ fn one_hostile_member_costs_its_own_place() {
             let mut world = world::World::new(&whole, &faults).unwrap();
             world.liar = Some(Liar { node: NodeId(node), lie, times: 0 });
             let story = world.run().unwrap();
-            eprintln!("{lie:?} of {node}: {} s", story.time.0 / 1_000_000_000);
             let honest = |&other: &u32| other != node && other != victim;
             let failed: Vec<_> = (0..5)
                 .filter(honest)
@@ -228,7 +228,7 @@ fn one_hostile_member_costs_its_own_place() {
                 .collect();
             assert!(
                 failed.is_empty() && story.stuck.is_empty(),
-                "{lie:?} of {node}: {failed:?}\n{}",
+                "{lie:?} of {node} of {topology}: {failed:?}\n{}",
                 told.join("\n")
             );
             assert!(story.summary.is_some(), "{lie:?} of {node}");
