@@ -14,8 +14,8 @@
 //! other one lacks that node.
 //!
 //! A node can be false about itself only. A link is up if both ends say so; so it can give up its
-//! own links, and not those of others. It can raise the number, which costs a record each time: after
-//! [some times](MOST_RAISED) it is heard no longer.
+//! own links, and not those of others. It can raise the number, which costs a record each time:
+//! after [some times](MOST_RAISED) it is heard no longer.
 //!
 //! A link may also break when the results are written. If all members in a part with a quorum have
 //! them, the run is over: its nodes adopt no membership, and end once a quorum of them knows.
@@ -74,6 +74,20 @@ pub struct View {
     pub over: bool,
     /// That of the node, over all this.
     pub signature: Vec<u8>,
+}
+
+/// The bytes of a view of a node that its signature covers.
+pub(crate) fn statement(node: NodeId, view: &View) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Statement<'v> {
+        domain: &'static str,
+        node: NodeId,
+        view: &'v View,
+    }
+    let view = &View { signature: Vec::new(), ..view.clone() };
+    let statement = Statement { domain: "gradvine view", node, view };
+    bincode::serde::encode_to_vec(statement, bincode::config::standard())
+        .expect("a view serialises")
 }
 
 /// What nodes tell their neighbours.
@@ -190,7 +204,7 @@ impl Assembly {
 
     /// Signs this node's view for the others.
     fn publish(&mut self) {
-        self.own.signature = self.keys.sign(&keys::statement(self.me, &self.own));
+        self.own.signature = self.keys.sign(&statement(self.me, &self.own));
         self.views.insert(self.me, self.own.clone());
     }
 
@@ -207,7 +221,7 @@ impl Assembly {
             let known = self.views.get(&node).map(|known| known.number);
             let is_news = known.is_none_or(|known| view.number > known);
             if (is_news || node == self.me)
-                && !self.keys.verify(node, &keys::statement(node, &view), &view.signature)
+                && !self.keys.verify(node, &statement(node, &view), &view.signature)
             {
                 return Err(format!("it passes on what node {node} has not said"));
             }

@@ -33,8 +33,8 @@ use crate::{
 /// How long a node that continues waits until its neighbours know of it.
 const LEAVING: Duration = Duration::from_secs(2);
 
-/// How often a node tells its neighbours what it knows, at the most: one that says something new all
-/// the time must not keep all others busy.
+/// How often a node tells its neighbours what it knows, at the most: one that says something new
+/// all the time must not keep all others busy.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a node that has returned, and is missing once more, is awaited at least: it may be the

@@ -3,9 +3,6 @@
 
 use std::fmt::Debug;
 
-use serde::Serialize;
-
-use super::assembly::View;
 use crate::units::NodeId;
 
 /// The longest signature, in bytes: one of Ed25519 has 64.
@@ -39,18 +36,4 @@ impl Keys for Named {
     fn verify(&self, node: NodeId, statement: &[u8], signature: &[u8]) -> bool {
         Named::of(node, statement) == signature
     }
-}
-
-/// The bytes of a view of a node that its signature covers.
-pub(crate) fn statement(node: NodeId, view: &View) -> Vec<u8> {
-    #[derive(Serialize)]
-    struct Statement<'v> {
-        domain: &'static str,
-        node: NodeId,
-        view: &'v View,
-    }
-    let view = &View { signature: Vec::new(), ..view.clone() };
-    let statement = Statement { domain: "gradvine view", node, view };
-    bincode::serde::encode_to_vec(statement, bincode::config::standard())
-        .expect("a view serialises")
 }

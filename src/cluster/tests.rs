@@ -8,9 +8,9 @@ use std::{
 
 use super::{
     Cluster, Effect, Facts, Input, Keeps, Opened, Outcome, Restored, Terms,
-    assembly::{News, View},
+    assembly::{News, View, statement},
     event::Event,
-    keys::{self, Keys, Named},
+    keys::{Keys, Named},
     limits::Limits,
     message::{Beginning, CheckpointId, Saved, StartMessage},
 };
@@ -331,7 +331,7 @@ fn view(number: u64, linked: &[NodeId], late: &[NodeId]) -> View {
 
 /// A view with the signature of its node.
 fn signed(node: NodeId, view: View) -> (NodeId, View) {
-    let signature = Named(node).sign(&keys::statement(node, &view));
+    let signature = Named(node).sign(&statement(node, &view));
     (node, View { signature, ..view })
 }
 
@@ -415,7 +415,7 @@ fn a_statement_without_its_signature_costs_its_bringer_the_link() {
     b.opened(&[]);
     b.event(Event::Up(A));
     let forged = View { over: true, ..view(9, &[], &[]) };
-    let signature = Named(A).sign(&keys::statement(C, &forged));
+    let signature = Named(A).sign(&statement(C, &forged));
     let said = News { views: vec![(C, View { signature, ..forged })] };
     let effects = b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
     assert_eq!(

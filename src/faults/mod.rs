@@ -10,13 +10,16 @@
 //! * `schedule`: the faults, from a file or a seed.
 //! * `world`: machines, time, and the faults as they come.
 //! * `perform`: the effects of a node.
-//! * `wires`: connections, what they carry, how they break.
+//! * `wire` and `wires`: connections, what they carry, how they break.
 
+#[cfg(test)]
+mod liar;
 mod machine;
 mod perform;
 mod schedule;
 #[cfg(test)]
 mod tests;
+mod wire;
 mod wires;
 mod world;
 

@@ -4,8 +4,8 @@ use std::{collections::VecDeque, sync::Arc};
 
 use super::{
     machine::Program,
-    wires::Message,
-    world::{Happening, TICK, World},
+    wire::{Happening, Message},
+    world::{TICK, World},
 };
 use crate::{
     cluster::{

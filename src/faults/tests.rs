@@ -1,12 +1,12 @@
 //! Seeds give runs with some faults; after them everything heals and ends, with the digest of the
 //! undisturbed run or of its history.
 
-pub(super) mod liar;
-
 use std::{collections::BTreeSet, env, ops::Range};
 
-use self::liar::{LIES, Liar};
-use super::*;
+use super::{
+    liar::{LIES, Liar},
+    *,
+};
 use crate::{
     drive::NoopObserver,
     experiment::Experiment,

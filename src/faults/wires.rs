@@ -3,18 +3,19 @@
 //! A frame is kept until it has arrived, so a session outlives its connections. Frames that were on
 //! the way when a connection broke are sent again.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     machine::Program,
-    world::{Happening, World},
+    wire::{End, Happening, Message, Sent, Wire},
+    world::World,
 };
 use crate::{
     cluster::{
         Input,
         event::Event,
         meeting::{Meeting, meet},
-        message::{CheckpointSchedule, Saves, StartMessage},
+        message::{Saves, StartMessage},
     },
     gossip::{Cause, frame::ENVELOPE},
     units::{NodeId, Time},
@@ -30,69 +31,6 @@ const OTHER: u64 = 1_000 * MILLI;
 
 /// A connection without a byte for so many heartbeats has broken.
 const HEARTBEATS: u64 = 3;
-
-/// A message of a link.
-#[derive(Clone, Debug)]
-pub(super) enum Message {
-    Start(StartMessage),
-    Saved(Vec<(NodeId, u64)>),
-    Schedule(CheckpointSchedule),
-    Goodbye(Option<Cause>),
-}
-
-/// A frame that has not arrived.
-pub(super) struct Sent {
-    pub frame: Arc<Vec<u8>>,
-    /// Whether it was written to this connection, and to any.
-    pub written: bool,
-    pub taken: bool,
-}
-
-/// One end of a link, for the links that its program has opened last.
-#[derive(Default)]
-pub(super) struct End {
-    /// The incarnation of the other end's program with which this session is; 0 before the first.
-    pub known: u64,
-    /// Frames for the other end that have not arrived there.
-    pub outbox: VecDeque<Sent>,
-    /// Frames that have arrived, and whether the core holds one.
-    pub arrived: VecDeque<Arc<Vec<u8>>>,
-    pub held: bool,
-    /// Since when the link is lost.
-    pub lost: Option<Time>,
-    /// Whether this end sees it up.
-    pub up: bool,
-    /// The link has ended here.
-    pub over: bool,
-    /// The other end has said goodbye.
-    pub goodbye: bool,
-    /// This end has said goodbye.
-    pub told_goodbye: bool,
-    /// The other end was told this.
-    pub told: Saves,
-    pub problem: String,
-}
-
-/// A link of the topology.
-#[derive(Default)]
-pub(super) struct Wire {
-    pub ends: [NodeId; 2],
-    pub sides: [End; 2],
-    /// The connection that is open.
-    pub connection: Option<u64>,
-    /// How many faults cut it, and what waits for them to be over.
-    pub cut: u32,
-    pub held: Vec<Happening>,
-    /// When the last message to each side arrives.
-    pub last: [Time; 2],
-}
-
-impl Wire {
-    /// The side of a node.
-    pub(super) fn side(&self, node: NodeId) -> usize {
-        usize::from(self.ends[1] == node)
-    }
-}
 
 impl World<'_> {
     /// The wire between two machines.

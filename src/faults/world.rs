@@ -9,7 +9,7 @@ use super::{
     Occurrence, Story,
     machine::{Disk, Machine},
     schedule::{DiskAfter, Fault, Kind, When},
-    wires::{End, Message, Wire},
+    wire::{End, Happening, Wire},
 };
 use crate::{
     cluster::Input,
@@ -29,61 +29,6 @@ const AGAIN: u64 = SECOND;
 
 /// How often a program may end with an error once all faults are over.
 const TRIES: u32 = 3;
-
-/// Something that happens.
-#[derive(Debug)]
-pub(super) enum Happening {
-    /// A machine starts its program.
-    Start(NodeId),
-    /// An input for the program that has opened these links.
-    Input {
-        machine: NodeId,
-        generation: u64,
-        input: Input,
-    },
-    Tick {
-        machine: NodeId,
-        program: u64,
-    },
-    /// A program says goodbye no longer.
-    Closed {
-        machine: NodeId,
-        generation: u64,
-    },
-    /// The ends of a link try to connect.
-    Dial(usize),
-    Frame {
-        wire: usize,
-        from: usize,
-        connection: u64,
-    },
-    Message {
-        wire: usize,
-        from: usize,
-        connection: u64,
-        message: Message,
-    },
-    /// An end sees that its connection has ended.
-    Lose {
-        wire: usize,
-        side: usize,
-        connection: u64,
-    },
-    /// A connection has carried nothing for too long, if its link is still cut.
-    Silent {
-        wire: usize,
-        connection: u64,
-    },
-    /// A lost link may have to be given up.
-    Expire {
-        wire: usize,
-        side: usize,
-        generation: u64,
-        lost: Time,
-    },
-    Begin(usize),
-    Over(usize),
-}
 
 /// The world.
 pub(super) struct World<'a> {
@@ -106,7 +51,7 @@ pub(super) struct World<'a> {
     healed: Time,
     /// A member that sends what it should not.
     #[cfg(test)]
-    pub liar: Option<super::tests::liar::Liar>,
+    pub liar: Option<super::liar::Liar>,
 }
 
 impl<'a> World<'a> {

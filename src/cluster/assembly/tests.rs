@@ -213,7 +213,7 @@ fn false_statements_and_numbers_far_beyond_are_left_out() {
         network.turn(|_| true);
         for about in [NodeId(3), NodeId(4)] {
             let view = View { number, adopted, linked: numbers(&[2]), ..View::default() };
-            let signature = liar.sign(&keys::statement(about, &view));
+            let signature = liar.sign(&statement(about, &view));
             let news = News { views: vec![(about, View { signature, ..view })] };
             assert!(news.is_valid(&network.topology));
             for node in [0, 1, 4] {

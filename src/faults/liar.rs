@@ -1,18 +1,20 @@
 //! A member whose program is not that of the others: what it sends is changed on its way out.
 
-use super::{super::wires::Message, *};
+use super::wire::Message;
 use crate::{
     cluster::{
-        assembly::{News, View},
-        keys::{self, Keys, Named},
+        assembly::{News, View, statement},
+        keys::{Keys, Named},
         message::{CheckpointId, CheckpointSchedule, StartMessage},
     },
     drive::Membership,
+    run::Whole,
+    units::NodeId,
 };
 
 /// What it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Lie {
+pub(super) enum Lie {
     /// It raises the number of the newest membership, again and again.
     Raises,
     /// It says that its links are down, and that it awaits nobody.
@@ -25,10 +27,10 @@ pub(in super::super) enum Lie {
     Deletes,
 }
 
-pub(in super::super) const LIES: [Lie; 5] =
+pub(super) const LIES: [Lie; 5] =
     [Lie::Raises, Lie::Withdraws, Lie::Forges, Lie::Dictates, Lie::Deletes];
 
-pub(in super::super) struct Liar {
+pub(super) struct Liar {
     pub node: NodeId,
     pub lie: Lie,
     /// How often it has lied.
@@ -36,7 +38,7 @@ pub(in super::super) struct Liar {
 }
 
 impl Liar {
-    pub(in super::super) fn change(&mut self, message: Message, whole: &Whole) -> Message {
+    pub(super) fn change(&mut self, message: Message, whole: &Whole) -> Message {
         self.times += 1;
         let topology = &whole.design.topology;
         let all: Vec<NodeId> = (0..topology.nodes()).map(NodeId::from).collect();
@@ -55,7 +57,7 @@ impl Liar {
                             view.linked.clear();
                         }
                     }
-                    view.signature = Named(*node).sign(&keys::statement(*node, view));
+                    view.signature = Named(*node).sign(&statement(*node, view));
                 }
                 Message::Start(StartMessage::Assembly(news))
             }
@@ -64,7 +66,7 @@ impl Liar {
                     let number = 1_000 + self.times;
                     let view = View { number, over: true, started: true, ..View::default() };
                     // It has its own key only.
-                    let signature = Named(self.node).sign(&keys::statement(*node, &view));
+                    let signature = Named(self.node).sign(&statement(*node, &view));
                     (*node, View { signature, ..view })
                 };
                 let news = News { views: others.iter().map(view).collect() };
