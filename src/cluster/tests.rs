@@ -12,7 +12,7 @@ use super::{
     event::Event,
     keys::{Keys, Named},
     limits::Limits,
-    message::{Beginning, CheckpointId, Saved, StartMessage},
+    message::{Beginning, CheckpointId, CheckpointSchedule, Saved, StartMessage},
 };
 use crate::{
     drive::{Membership, RunError},
@@ -105,10 +105,15 @@ struct Table<'a> {
 
 impl<'a> Table<'a> {
     fn new(whole: &'a Whole, used: bool) -> Table<'a> {
+        Table::with(whole, used, None)
+    }
+
+    /// A node that has recorded these members.
+    fn with(whole: &'a Whole, used: bool, adopted: Option<Membership>) -> Table<'a> {
         let now = Instant::now();
         let config = whole.design.node(B, whole.spec(B).config.setup, Readers::Everyone);
         let keeps =
-            Keeps { every: Every::Rounds(2), last: None, used, written: None, adopted: None };
+            Keeps { every: Every::Rounds(2), last: None, used, written: None, adopted };
         let limits = Limits::of(&whole.design.experiment);
         let terms = Terms { limits, keeps: Some(keeps), resumes: true, keys: Arc::new(Named(B)) };
         let mut out = Vec::new();
@@ -403,6 +408,103 @@ fn a_disk_that_does_not_record_ends_the_choice() {
     let error = RunError::Host("the disk is full".into());
     let effects = b.input(Input::Recorded(Err(error)));
     assert_eq!(effects.last().unwrap(), "close, over false, reason Some(\"the disk is full\")");
+}
+
+/// A second node is lost while the first loss is decided: no membership has a quorum any more.
+#[test]
+fn a_second_loss_during_a_decision_leaves_a_minority() {
+    let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
+    let mut b = Table::new(&whole, false);
+    b.begun();
+    b.event(Event::Down { peer: C, reason: "it did not return".into() });
+    b.opened(&[]);
+    b.event(Event::Up(A));
+    let said = News { views: vec![signed(A, view(3, &[B], &[]))] };
+    b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
+    b.after(0.5);
+    let lost = b.event(Event::Lost { peer: A, reason: "reset".into() });
+    assert_eq!(lost, ["lost 0: reset"]);
+    let mut all = Vec::new();
+    for _ in 0..100 {
+        all.extend(b.after(0.1));
+    }
+    assert!(all.iter().all(|effect| !effect.starts_with("record")), "{all:?}");
+    // It comes up again, with the same node: both decide.
+    b.event(Event::Up(A));
+    let said = News { views: vec![signed(A, view(4, &[B], &[]))] };
+    b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
+    b.after(0.1);
+    assert_eq!(b.after(1.1), ["record [NodeId(0), NodeId(1)]"]);
+}
+
+/// What a reader looks for: a node that was away returns. The members go on until all have another
+/// checkpoint, then choose again, and this time with it.
+#[test]
+fn a_node_that_returns_takes_part_after_the_next_checkpoint() {
+    let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
+    let members = Membership::after([0].into_iter(), vec![A, B], Vec::new());
+    let mut b = Table::with(&whole, true, Some(members.clone()));
+    assert_eq!(b.first, ["open 2 members of change 1, 0 links cut, bans []"]);
+    b.opened(&[]);
+    b.event(Event::Up(A));
+    assert_eq!(b.after(0.1), ["to 0: ready [1]"]);
+    b.event(Event::Start { from: A, message: begin(0) });
+    assert_eq!(b.after(0.1), ["restore round 0"]);
+    b.input(Input::Restored(Ok(None)));
+    // Node c visits: it is no member.
+    let visitor = b.cluster.part().neighbours[1].node;
+    assert_eq!(
+        b.event(Event::OtherMembership(visitor)),
+        ["warn: node 2 has returned: it takes part after the next checkpoint"]
+    );
+    assert_eq!(b.event(Event::OtherMembership(visitor)), [] as [&str; 0], "once");
+    b.after(0.1);
+    // All members have a checkpoint of round 2.
+    b.event(Event::Durable(2));
+    b.event(Event::Saved(vec![(NodeId(0), 2)]));
+    let schedule = CheckpointSchedule { number: 1, next: 0, common: 2 };
+    b.event(Event::Schedule(schedule));
+    let looked = b.after(0.1);
+    assert!(looked.iter().any(|effect| effect.starts_with("Retain")), "{looked:?}");
+    let chooses = b.after(0.1);
+    assert_eq!(
+        chooses,
+        ["salvage", "open 3 members of change 0, 0 links cut, bans [], to choose"]
+    );
+    // It is awaited for a while, although its link was not used.
+    b.opened(&[2]);
+    b.event(Event::Up(A));
+    b.event(Event::Up(C));
+    let views = vec![
+        signed(A, View { adopted: members.id, ..view(1, &[B], &[]) }),
+        signed(C, view(1, &[B], &[])),
+    ];
+    let said = News { views };
+    b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
+    assert_eq!(b.after(0.1).last().unwrap(), "record [NodeId(0), NodeId(1), NodeId(2)]");
+}
+
+/// A node that has lost its disk continues from the mean of the others' models.
+#[test]
+fn a_lost_disk() {
+    let whole = whole(&[]);
+    let mut b = Table::new(&whole, false);
+    b.opened(&[]);
+    for peer in [A, C] {
+        b.event(Event::Up(peer));
+    }
+    b.event(Event::Start { from: C, message: ready(C, &[2]) });
+    b.after(0.1);
+    let at = Beginning { rounds: 2, from_mean: true, without: vec![B], ..Beginning::default() };
+    b.event(Event::Start { from: A, message: StartMessage::Begin(at) });
+    assert_eq!(b.after(0.1), ["to 2: begin after 2", "restore round 2"]);
+    let begun = b.input(Input::Restored(Ok(None)));
+    assert_eq!(begun[..3], [
+        "Resumes(Round(2))",
+        "warn: no checkpoint of round 2 at 1: all nodes continue from the mean of the other \
+         nodes' models, with rule and optimizer as at the beginning of a run",
+        "begin after 2"
+    ]);
 }
 
 /// A member says that others have said something: it is refused, and named.

@@ -193,6 +193,24 @@ fn a_killed_node_costs_time_and_no_bits() {
     assert!(disturbed.time.0 > calm.time.0 + 1_000_000_000, "{:?}", disturbed.time);
 }
 
+/// Nodes are killed when the first of them has done all rounds: some may have their results, and
+/// none leaves before all have them.
+#[test]
+fn a_kill_at_the_very_end_costs_no_results() {
+    for nodes in ["'0'", "'1'", "'0', '1', '2'"] {
+        let whole = whole(0);
+        let text =
+            format!("[[fault]]\nkind = 'kill'\nnodes = [{nodes}]\nat_round = 30\nfor_s = 2\n");
+        let faults = parse(&text, &whole.design.topology).unwrap();
+        let disturbed = run(&whole, &faults).unwrap();
+        let calm = run(&self::whole(0), &[]).unwrap();
+        let digest = |story: &Story| story.summary.as_ref().map(|summary| summary.digest.clone());
+        assert!(disturbed.restarts > 0, "{disturbed:?}");
+        assert_eq!(digest(&disturbed), digest(&calm), "{nodes}: {disturbed:?}");
+        assert!(disturbed.ended.iter().all(Option::is_none), "{nodes}: {:?}", disturbed.ended);
+    }
+}
+
 /// Each lie of each member, while another node is killed for long: the honest nodes continue, and
 /// all that are members at the end have the same results.
 #[test]
