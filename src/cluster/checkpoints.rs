@@ -143,6 +143,11 @@ impl Checkpointing {
         Some(returned)
     }
 
+    /// The newest round of which every node has a checkpoint.
+    pub(crate) fn common(&self) -> u64 {
+        self.common
+    }
+
     /// The nodes that have returned.
     pub(crate) fn returned(&self) -> &[NodeId] {
         self.returned.as_ref().map_or(&[], |(_, returned)| returned)

@@ -45,8 +45,8 @@ pub(crate) struct Commit {
 pub(crate) enum Committed {
     /// All have theirs, as far as they can be asked.
     Over,
-    /// This neighbour was started again.
-    Restarted(NodeId),
+    /// This neighbour was started again, or has gone back because of another node.
+    Restarted(NodeId, Option<NodeId>),
     /// Nodes are missing, so the members are chosen again.
     Absent(Absence),
 }
@@ -87,7 +87,9 @@ impl Commit {
             Event::Start { from, message: StartMessage::Over } if self.parent == Some(from) => {
                 return self.over(out);
             }
-            Event::Restarted(peer) => return Some(Committed::Restarted(peer)),
+            Event::Restarted { peer, because } => {
+                return Some(Committed::Restarted(peer, because));
+            }
             Event::Down { peer, .. } if self.may_continue => {
                 return Some(Committed::Absent(Absence::of(peer)));
             }

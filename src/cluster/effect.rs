@@ -121,6 +121,8 @@ pub(crate) struct Opening {
     pub chooses: bool,
     /// Whether the learner starts again from its beginning and gives its setup.
     pub resets: bool,
+    /// Because of which node this one goes back to a checkpoint, if it does.
+    pub because: Option<NodeId>,
     /// The neighbours whose connections are refused, by their numbers in the topology of the run.
     pub bans: Vec<(NodeId, Ban)>,
 }

@@ -83,7 +83,13 @@ pub enum Event {
         resent: u64,
     },
     /// The neighbour's program was started again: its frames are forgotten.
-    Restarted(NodeId),
+    Restarted {
+        /// The neighbour whose program it is.
+        peer: NodeId,
+        /// The node because of which that neighbour has gone back, as it says; `None` if it was
+        /// started again itself. By its number in the topology of the run.
+        because: Option<NodeId>,
+    },
     /// A link has ended before the run did.
     Down {
         /// The neighbour at its other end.

@@ -14,6 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use litemap::LiteMap;
+
 use super::{
     ban::Bans,
     checkpoints::Checkpointing,
@@ -109,6 +111,38 @@ pub(crate) struct Cluster<'a> {
     is_last: bool,
     /// The membership before the choice of another one.
     adopted: Membership,
+    restarts: Restarts,
+}
+
+/// How often a neighbour may be started again, or go back because of one other node, while the run
+/// gets no further.
+const MOST_RESTARTS: u32 = 20;
+const MOST_GONE_BACK: u32 = 40;
+
+/// The restarts of neighbours since the members have had another checkpoint.
+#[derive(Debug, Default)]
+struct Restarts {
+    /// The newest round of which all had one.
+    common: u64,
+    /// By neighbour, and by the node because of which it has gone back.
+    times: LiteMap<(NodeId, Option<NodeId>), u32>,
+}
+
+impl Restarts {
+    /// The members have a checkpoint of this round.
+    fn reach(&mut self, common: u64) {
+        if common > self.common {
+            (self.common, self.times) = (common, LiteMap::new());
+        }
+    }
+
+    /// Counts one more. Returns how many there were if they are too many.
+    fn exceed(&mut self, peer: NodeId, because: Option<NodeId>) -> Option<u32> {
+        let most = if because.is_some() { MOST_GONE_BACK } else { MOST_RESTARTS };
+        let times = self.times.entry((peer, because)).or_insert(0);
+        *times += 1;
+        (*times > most).then_some(*times)
+    }
 }
 
 impl<'a> Cluster<'a> {
@@ -147,8 +181,9 @@ impl<'a> Cluster<'a> {
             has_results: false,
             is_last: false,
             adopted: Membership::default(),
+            restarts: Restarts::default(),
         };
-        cluster.open(now, false, out);
+        cluster.open(now, false, None, out);
         Ok(cluster)
     }
 
@@ -252,11 +287,11 @@ impl<'a> Cluster<'a> {
     }
 
     /// Opens the links of an attempt.
-    fn open(&mut self, now: Instant, resets: bool, out: &mut Vec<Effect>) {
+    fn open(&mut self, now: Instant, resets: bool, because: Option<NodeId>, out: &mut Vec<Effect>) {
         self.phase = Phase::Opening;
         let membership = self.part.membership.clone();
         let bans = self.bans_at(now);
-        out.push(Effect::Open(Opening { membership, chooses: false, resets, bans }));
+        out.push(Effect::Open(Opening { membership, chooses: false, resets, because, bans }));
     }
 
     fn bans_at(&self, now: Instant) -> Vec<(NodeId, super::ban::Ban)> {
@@ -405,9 +440,13 @@ impl<'a> Cluster<'a> {
             _ => None,
         };
         let returned = rounds.returned().to_vec();
+        let (because, common) = (rounds.because(), rounds.common());
         out.push(Effect::Salvage(rounds.into_remains(&self.part)));
         match error {
-            RunError::Restarted(peer) if self.terms.resumes => self.again(now, peer, out),
+            RunError::Restarted(peer) if self.terms.resumes => {
+                self.restarts.reach(common);
+                self.again(now, peer, because, out);
+            }
             RunError::Absent(mut absence) => {
                 // The choice of members awaits these nodes.
                 absence.returned.extend(returned);
@@ -468,13 +507,25 @@ impl<'a> Cluster<'a> {
         match committed {
             None => {}
             Some(Committed::Over) => self.leave(true, out),
-            Some(Committed::Restarted(peer)) => self.again(now, peer, out),
+            Some(Committed::Restarted(peer, because)) => self.again(now, peer, because, out),
             Some(Committed::Absent(absence)) => self.choose(now, absence, out),
         }
     }
 
     /// Upon a neighbour whose program was started again: this node returns to a checkpoint.
-    fn again(&mut self, now: Instant, peer: NodeId, out: &mut Vec<Effect>) {
+    fn again(
+        &mut self,
+        now: Instant,
+        peer: NodeId,
+        because: Option<NodeId>,
+        out: &mut Vec<Effect>,
+    ) {
+        let number = self.part.number(peer);
+        // It may have gone back because of this node.
+        let because = because.filter(|node| *node != self.node && *node != number);
+        if let Some(times) = self.restarts.exceed(number, because) {
+            return self.give_up(now, peer, times, out);
+        }
         out.push(Effect::Warn(format!(
             "node {} was started again: this node returns to the newest checkpoint that all nodes \
              have",
@@ -484,7 +535,20 @@ impl<'a> Cluster<'a> {
             self.forget_results();
         }
         self.is_again = true;
-        self.open(now, true, out);
+        self.open(now, true, Some(because.unwrap_or(number)), out);
+    }
+
+    /// Waits no longer for a neighbour that starts again and again: the run gets no further.
+    fn give_up(&mut self, now: Instant, peer: NodeId, times: u32, out: &mut Vec<Effect>) {
+        let text = format!(
+            "node {} was started again {times} times, or has gone back as often, and the run got \
+             no further meanwhile",
+            self.part.name(peer)
+        );
+        match self.terms.limits.may_continue {
+            true => self.ban(now, peer, text, out),
+            false => self.end(RunError::Deadline { nodes: vec![peer], text }, out),
+        }
     }
 
     /// Refuses a neighbour that has broken the protocol, and continues without it.
@@ -512,7 +576,13 @@ impl<'a> Cluster<'a> {
         self.adopted = std::mem::replace(&mut self.part, part).membership;
         self.phase = Phase::OpeningAll(Absence { late, returned });
         let bans = self.bans_at(now);
-        out.push(Effect::Open(Opening { membership: all, chooses: true, resets: false, bans }));
+        out.push(Effect::Open(Opening {
+            membership: all,
+            chooses: true,
+            resets: false,
+            because: None,
+            bans,
+        }));
     }
 
     /// Goes on after a step of the choice.
@@ -530,7 +600,8 @@ impl<'a> Cluster<'a> {
                     Err(error) => return self.end(error, out),
                 }
                 (self.has_results, self.written, self.is_again) = (false, None, true);
-                self.open(now, true, out);
+                self.restarts = Restarts::default();
+                self.open(now, true, None, out);
             }
             Ok(Some(Choice::Over)) => {
                 out.push(Effect::Retain(u64::MAX));

@@ -99,7 +99,7 @@ impl Rendezvous {
                 self.gathering.down(peer);
                 out.push(Effect::LinkLost { peer: part.number(peer), reason });
             }
-            Event::Restarted(peer) => self.forget(peer),
+            Event::Restarted { peer, .. } => self.forget(peer),
             Event::Left { peer, cause } => {
                 out.push(Effect::Warn(format!(
                     "node {} left before the run began: {}; waiting for it",

@@ -43,6 +43,8 @@ pub(crate) struct Rounds {
     moves: bool,
     /// The neighbours whose links are lost.
     lost: BTreeSet<NodeId>,
+    /// Because of whom a neighbour has gone back.
+    because: Option<NodeId>,
     /// The changes of the members so far.
     history: Vec<Change>,
     effects: Vec<gossip::Effect>,
@@ -91,6 +93,7 @@ impl Rounds {
             told: now,
             moves: true,
             lost: BTreeSet::new(),
+            because: None,
             history: at.history,
             effects: Vec::new(),
             lent: None,
@@ -136,6 +139,16 @@ impl Rounds {
 
     pub(crate) fn round(&self) -> Round {
         self.node.round()
+    }
+
+    /// Because of whom the neighbour that has ended the rounds has gone back.
+    pub(crate) fn because(&self) -> Option<NodeId> {
+        self.because
+    }
+
+    /// The newest round of which all members have had a checkpoint.
+    pub(crate) fn common(&self) -> u64 {
+        self.saves.as_ref().map_or(0, Checkpointing::common)
     }
 
     /// The nodes that have returned, and take part when members are chosen again.
@@ -216,7 +229,10 @@ impl Rounds {
             Event::Piece { from, length, bytes } => Input::Piece { from, length, bytes },
             Event::Taken(peer) => Input::Taken(peer),
             Event::Computed(input) => input,
-            Event::Restarted(peer) => return Err(RunError::Restarted(peer)),
+            Event::Restarted { peer, because } => {
+                self.because = because;
+                return Err(RunError::Restarted(peer));
+            }
             Event::OtherMembership(peer) => return self.meet(part, peer, out),
             Event::Goodbye(peer) if self.node.owes_its_model() => {
                 let round = self.node.round();

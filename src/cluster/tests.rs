@@ -112,8 +112,7 @@ impl<'a> Table<'a> {
     fn with(whole: &'a Whole, used: bool, adopted: Option<Membership>) -> Table<'a> {
         let now = Instant::now();
         let config = whole.design.node(B, whole.spec(B).config.setup, Readers::Everyone);
-        let keeps =
-            Keeps { every: Every::Rounds(2), last: None, used, written: None, adopted };
+        let keeps = Keeps { every: Every::Rounds(2), last: None, used, written: None, adopted };
         let limits = Limits::of(&whole.design.experiment);
         let terms = Terms { limits, keeps: Some(keeps), resumes: true, keys: Arc::new(Named(B)) };
         let mut out = Vec::new();
@@ -239,11 +238,11 @@ fn a_restart_of_a_neighbour_in_each_phase() {
     let mut b = Table::new(&whole, false);
     b.opened(&[]);
     b.event(Event::Up(C));
-    assert_eq!(b.event(Event::Restarted(C)), [] as [&str; 0]);
+    assert_eq!(b.event(Event::Restarted { peer: C, because: None }), [] as [&str; 0]);
     // In the rounds all go back.
     let mut b = Table::new(&whole, false);
     b.begun();
-    let effects = b.event(Event::Restarted(C));
+    let effects = b.event(Event::Restarted { peer: C, because: None });
     assert_eq!(effects[0], "salvage");
     assert_eq!(effects[1..], again);
     // It meets the others with the checkpoints that it has, and resumes where all can.
@@ -263,6 +262,34 @@ fn a_restart_of_a_neighbour_in_each_phase() {
     let restored = Restored { snapshot, merged: Vec::new() };
     let resumed = b.input(Input::Restored(Ok(Some(restored))));
     assert_eq!(resumed[..2], ["Resumes(Round(2))", "begin after 2"]);
+}
+
+/// A neighbour that starts again and again, while the run gets no further, is given up.
+#[test]
+fn restarts_have_a_budget() {
+    for (policy, last) in [
+        ("wait", "close, over false, reason Some(\"node 2 was started again 21 times"),
+        ("continue", "open 3 members of change 0, 0 links cut, bans [2], to choose"),
+    ] {
+        let whole = whole(&[&format!("absence.policy={policy}")]);
+        let mut b = Table::new(&whole, false);
+        for times in 1..=21 {
+            b.begun();
+            let effects = b.event(Event::Restarted { peer: C, because: None });
+            let expected = match times {
+                21 => last,
+                _ => "open 3 members of change 0, 0 links cut, bans [], reset",
+            };
+            assert!(effects.last().unwrap().starts_with(expected), "{times}: {effects:?}");
+        }
+        // One that has gone back because of another node, or of this one, has another budget.
+        let mut b = Table::new(&whole, false);
+        for _ in 0..30 {
+            b.begun();
+            b.event(Event::Restarted { peer: C, because: Some(NodeId(0)) });
+        }
+        assert!(!b.begun().is_empty());
+    }
 }
 
 #[test]
@@ -467,10 +494,7 @@ fn a_node_that_returns_takes_part_after_the_next_checkpoint() {
     let looked = b.after(0.1);
     assert!(looked.iter().any(|effect| effect.starts_with("Retain")), "{looked:?}");
     let chooses = b.after(0.1);
-    assert_eq!(
-        chooses,
-        ["salvage", "open 3 members of change 0, 0 links cut, bans [], to choose"]
-    );
+    assert_eq!(chooses, ["salvage", "open 3 members of change 0, 0 links cut, bans [], to choose"]);
     // It is awaited for a while, although its link was not used.
     b.opened(&[2]);
     b.event(Event::Up(A));
@@ -499,12 +523,15 @@ fn a_lost_disk() {
     b.event(Event::Start { from: A, message: StartMessage::Begin(at) });
     assert_eq!(b.after(0.1), ["to 2: begin after 2", "restore round 2"]);
     let begun = b.input(Input::Restored(Ok(None)));
-    assert_eq!(begun[..3], [
-        "Resumes(Round(2))",
-        "warn: no checkpoint of round 2 at 1: all nodes continue from the mean of the other \
+    assert_eq!(
+        begun[..3],
+        [
+            "Resumes(Round(2))",
+            "warn: no checkpoint of round 2 at 1: all nodes continue from the mean of the other \
          nodes' models, with rule and optimizer as at the beginning of a run",
-        "begin after 2"
-    ]);
+            "begin after 2"
+        ]
+    );
 }
 
 /// A member says that others have said something: it is refused, and named.

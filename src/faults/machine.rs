@@ -52,6 +52,8 @@ pub(super) struct Program<'a> {
     pub initial: State,
     /// The number of the links that it has opened last.
     pub incarnation: u64,
+    /// Because of whom it has gone back to a checkpoint.
+    pub because: Option<NodeId>,
     /// Whether these links are for the choice of members.
     pub chooses: bool,
     /// The neighbours whose connections it refuses.

@@ -74,6 +74,7 @@ impl World<'_> {
             learner,
             initial,
             incarnation: 0,
+            because: None,
             chooses: false,
             bans: Vec::new(),
             begun: false,
@@ -346,6 +347,7 @@ impl World<'_> {
             return Opened::default();
         };
         (program.incarnation, program.chooses) = (incarnation, opening.chooses);
+        program.because = opening.because;
         program.bans.clone_from(&opening.bans);
         (program.begun, program.begins, program.computing) = (false, None, false);
         (program.bytes, program.waits_for, program.share) = (0, Vec::new(), None);

@@ -134,6 +134,9 @@ impl World<'_> {
     /// An end continues with its session over a new connection.
     fn meet(&mut self, wire: usize, side: usize, incarnation: u64, begun: bool) {
         let Some((peer, _)) = self.peer(wire, side) else { return };
+        let other = self.wires[wire].ends[1 - side];
+        let other = self.machines[other.index()].program.as_ref();
+        let because = other.and_then(|program| program.because);
         let end = &mut self.wires[wire].sides[side];
         match meet(end.known, incarnation, begun) {
             Meeting::Continues | Meeting::Begins => {}
@@ -141,12 +144,12 @@ impl World<'_> {
                 let (lost, told) = (end.lost, Saves::default());
                 *end = End { lost, told, ..End::default() };
                 self.wires[wire].sides[side].known = incarnation;
-                self.tell(wire, side, Event::Restarted(peer));
+                self.tell(wire, side, Event::Restarted { peer, because: None });
             }
             Meeting::Lost => {
                 end.over = true;
                 self.close(wire);
-                return self.tell(wire, side, Event::Restarted(peer));
+                return self.tell(wire, side, Event::Restarted { peer, because });
             }
         }
         let now = self.now();

@@ -283,7 +283,9 @@ impl Network for Place {
             node: part.id,
             nodes: part.topology().nodes(),
             neighbours,
-            card: RunCard::new(part.whole).in_membership(id, part.numbers.clone()),
+            card: RunCard::new(part.whole)
+                .in_membership(id, part.numbers.clone())
+                .because(opening.because),
             frame_limit: part.design().frame_limit(),
             congestion: experiment.run.congestion.clone(),
             security: self.security,

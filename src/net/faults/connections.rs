@@ -187,7 +187,7 @@ fn resume(
             end.is_over = true;
             let reason = "it was started again".to_string();
             host.events.push_back(match host.restarts {
-                true => Event::Restarted(node),
+                true => Event::Restarted { peer: node, because: None },
                 false => Event::Down { peer: node, reason },
             });
             let machine = host.machine;
@@ -200,7 +200,7 @@ fn resume(
             end.outbox = Outbox::default();
             end.inbox.reset();
             end.queue.clear();
-            events.push(Event::Restarted(node));
+            events.push(Event::Restarted { peer: node, because: None });
         }
         Meeting::Begins => {}
     }

@@ -18,6 +18,7 @@ use crate::{
     cluster::{ban::Ban, event::Difference},
     config::ConfigError,
     net::VERSION,
+    units::NodeId,
 };
 
 /// The purpose of a stream.
@@ -157,8 +158,19 @@ impl Link {
         // A session with an earlier program of this node is of no use here.
         let continues = theirs.known == self.incarnation;
         let received = if continues { (theirs.received, theirs.partial) } else { (0, 0) };
-        let Hello { incarnation, program, .. } = theirs;
-        Ok(Streams { control, outgoing, incoming, arithmetic, incarnation, program, received })
+        let Hello { incarnation, program, because, .. } = theirs;
+        let exists = because != u32::MAX && (because as usize) < self.card.nodes();
+        let because = exists.then_some(NodeId(because));
+        Ok(Streams {
+            control,
+            outgoing,
+            incoming,
+            arithmetic,
+            incarnation,
+            because,
+            program,
+            received,
+        })
     }
 
     /// Refuses a program whose key another one has, which stays.

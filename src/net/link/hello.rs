@@ -28,6 +28,8 @@ pub struct RunCard {
     numbers: Vec<NodeId>,
     /// The number of nodes in the topology.
     nodes: usize,
+    /// The node because of which this one has gone back to a checkpoint.
+    because: Option<NodeId>,
 }
 
 /// All sections, in the order of their digests.
@@ -93,7 +95,8 @@ impl RunCard {
     pub fn of(run: &str, parameters: u64, texts: [String; 3]) -> RunCard {
         let digests = [0, 1, 2].map(|i: usize| Sha256::digest(texts[i].as_bytes()).into());
         let (membership, numbers, nodes) = (0, Vec::new(), usize::MAX);
-        RunCard { run: run.into(), parameters, texts, digests, membership, numbers, nodes }
+        let because = None;
+        RunCard { run: run.into(), parameters, texts, digests, membership, numbers, nodes, because }
     }
 
     /// The card of some of the run's nodes, or of all while members are chosen. `numbers` are those
@@ -102,6 +105,12 @@ impl RunCard {
     pub(crate) fn in_membership(mut self, id: u64, numbers: Vec<NodeId>) -> RunCard {
         (self.membership, self.numbers) = (id, numbers);
         self
+    }
+
+    /// The card of a node that has gone back to a checkpoint because of another one.
+    #[must_use]
+    pub(crate) fn because(self, because: Option<NodeId>) -> RunCard {
+        RunCard { because, ..self }
     }
 
     /// A node's number in the topology of the run.
@@ -124,6 +133,7 @@ impl RunCard {
             incarnation: 0,
             known: 0,
             membership: self.membership,
+            because: self.because.map_or(u32::MAX, |node| node.0),
             program,
             age,
         }

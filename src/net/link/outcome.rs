@@ -2,7 +2,7 @@
 
 use libp2p::Stream;
 
-use crate::cluster::event::Difference;
+use crate::{cluster::event::Difference, units::NodeId};
 
 /// The streams of a link that is up.
 pub(crate) struct Streams {
@@ -12,6 +12,8 @@ pub(crate) struct Streams {
     pub arithmetic: bool,
     /// The neighbour's program: in this attempt, and over all of them.
     pub incarnation: u64,
+    /// The node because of which it has gone back to a checkpoint.
+    pub because: Option<NodeId>,
     pub program: u64,
     /// The neighbour's frames of ours, and its bytes of the next one.
     pub received: (u64, u64),

@@ -188,7 +188,9 @@ impl Link {
                     Err(lost) => {
                         // What one end has lost does not return.
                         let _ = self.events.send(match lost {
-                            Lost::Program if self.restarts => Event::Restarted(self.node),
+                            Lost::Program if self.restarts => {
+                                Event::Restarted { peer: self.node, because: streams.because }
+                            }
                             lost => {
                                 let reason = lost.to_string();
                                 Event::Down { peer: self.node, reason }
@@ -337,7 +339,7 @@ impl Link {
             Meeting::BeginsAnew => {
                 *self.outbox.lock() = Outbox::default();
                 self.inbox.lock().await.reset();
-                let _ = self.events.send(Event::Restarted(self.node));
+                let _ = self.events.send(Event::Restarted { peer: self.node, because: None });
             }
             Meeting::Begins => {}
         }

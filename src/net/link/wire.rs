@@ -118,6 +118,9 @@ pub struct Hello {
     pub(crate) known: u64,
     /// The id of its membership; the greatest number while members are chosen.
     pub(crate) membership: u64,
+    /// The number of the node because of which it has gone back to a checkpoint; the greatest
+    /// number if there is none.
+    pub(crate) because: u32,
     /// A random number of the process in which it runs, over all attempts.
     pub(crate) program: u64,
     /// For how long that has run, in milliseconds.
@@ -262,6 +265,7 @@ mod tests {
             incarnation: 9,
             known: 10,
             membership: 11,
+            because: 14,
             program: 12,
             age: 13,
         }
@@ -275,7 +279,11 @@ mod tests {
         expected.extend(b"run");
         expected.extend([2, 0, 0, 0]);
         expected.extend([[1; 32], [2; 32], [3; 32]].concat());
-        for word in [4u64, 5, 6, 7, 9, 10, 11, 12, 13] {
+        for word in [4u64, 5, 6, 7, 9, 10, 11] {
+            expected.extend(word.to_le_bytes());
+        }
+        expected.extend([14, 0, 0, 0]);
+        for word in [12u64, 13] {
             expected.extend(word.to_le_bytes());
         }
         assert_eq!(encode(&Message::Hello(hello()))[4..], expected);
