@@ -254,6 +254,8 @@ impl Choosing {
             NextStep::Adopt(membership) => {
                 // The run must be able to continue with it.
                 if let Err(error) = Part::new(part.whole, self.me, membership.clone()) {
+                    // The others find the same, and need not wait for this node.
+                    self.assembly.adopt(membership);
                     self.send(out);
                     return Err(error);
                 }
