@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use litemap::LiteMap;
 
 use super::{
-    ban::Ban,
     event::Event,
+    members::ban::Ban,
     message::{Beginning, Saved, Saves, Stamp, StartMessage},
-    pace::{Alive, Paces},
+    waiting::pace::{Alive, Paces},
 };
 use crate::{
     drive::{Change, Membership, RunError, Waiting},

@@ -17,18 +17,20 @@ use std::{
 use litemap::LiteMap;
 
 use super::{
-    ban::Bans,
+    begin::rendezvous::Rendezvous,
     checkpoints::Checkpointing,
-    choosing::{Before, Choice, Choosing},
     commit::{Commit, Committed},
     effect::{Effect, Facts, Input, Opened, Opening, Outcome, Restored},
     event::Event,
-    keys::Keys,
-    limits::{Limits, RESULTS_LINGER},
+    members::{
+        ban::{Ban, Bans},
+        choosing::{Before, Choice, Choosing},
+        keys::Keys,
+    },
     message::{Beginning, Saved},
     part::Part,
-    rendezvous::Rendezvous,
     rounds::Rounds,
+    waiting::limits::{Limits, RESULTS_LINGER},
 };
 use crate::{
     drive::{Absence, Membership, RunError},
@@ -294,7 +296,7 @@ impl<'a> Cluster<'a> {
         out.push(Effect::Open(Opening { membership, chooses: false, resets, because, bans }));
     }
 
-    fn bans_at(&self, now: Instant) -> Vec<(NodeId, super::ban::Ban)> {
+    fn bans_at(&self, now: Instant) -> Vec<(NodeId, Ban)> {
         let ban = |&peer: &NodeId| Some((peer, self.bans.of(peer, now)?));
         self.design.topology.neighbours(self.node).iter().filter_map(ban).collect()
     }

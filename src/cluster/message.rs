@@ -3,7 +3,7 @@
 use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
 
-use super::assembly::News;
+use super::members::assembly::News;
 use crate::{drive::Change, run::Checkpoint, units::NodeId};
 
 /// When checkpoints are written. A newer schedule replaces an older one.

@@ -12,36 +12,28 @@
 //! It has no sockets, files, clock, threads or random numbers: a driver passes [`Input`]s in and
 //! performs the [`Effect`]s in order. The same inputs give the same effects.
 //!
-//! * [`rendezvous`]: all members are linked, and agree on where they begin ([`gathering`]).
-//! * [`rounds`]: the rounds of the core, and how long this node waits ([`patience`], [`pace`]).
+//! * [`begin`]: all members are linked, and agree on where they begin.
+//! * [`rounds`]: the rounds of the core, and how long this node waits ([`waiting`]).
 //! * [`checkpoints`]: after which rounds all members write them, and which ones are removed.
-//! * [`choosing`]: who continues without nodes that are absent ([`assembly`]).
+//! * [`members`]: who continues without nodes that are absent, and whom this node refuses.
 //! * [`commit`]: no node leaves before all have written their results.
-//! * [`ban`]: a neighbour that broke the protocol is refused for a while.
 //!
 //! A node has two numbers: that in the topology of the run, and that among the members
 //! ([`part`]). Events of links, and the core, use the second; what the user sees, the first.
 
-pub(crate) mod assembly;
-pub(crate) mod ban;
+pub(crate) mod begin;
 pub(crate) mod checkpoints;
-pub(crate) mod choosing;
 pub(crate) mod commit;
 pub(crate) mod effect;
 pub(crate) mod event;
-pub(crate) mod gathering;
-pub(crate) mod keys;
-pub(crate) mod limits;
 pub(crate) mod machine;
-pub(crate) mod meeting;
+pub(crate) mod members;
 pub(crate) mod message;
-pub(crate) mod pace;
 pub(crate) mod part;
-pub(crate) mod patience;
-pub(crate) mod rendezvous;
 pub(crate) mod rounds;
 #[cfg(test)]
 mod tests;
+pub(crate) mod waiting;
 
 pub(crate) use effect::{Effect, Facts, Input, Opened, Opening, Outcome, Restored};
 pub(crate) use machine::{Cluster, Keeps, Terms};

@@ -17,11 +17,13 @@ use super::{
     checkpoints::Checkpointing,
     effect::{Effect, Facts, Remains, Restored},
     event::Event,
-    limits::{Limits, WARNING_INTERVAL},
     message::Beginning,
-    pace::{self, Meter},
     part::Part,
-    patience::{Patience, Seen, Verdict},
+    waiting::{
+        limits::{Limits, WARNING_INTERVAL},
+        pace::{self, Meter},
+        patience::{Patience, Seen, Verdict},
+    },
 };
 use crate::{
     drive::{Absence, Change, RunError, Waiting},

@@ -8,11 +8,13 @@ use std::{
 
 use super::{
     Cluster, Effect, Facts, Input, Keeps, Opened, Outcome, Restored, Terms,
-    assembly::{News, View, statement},
     event::Event,
-    keys::{Keys, Named},
-    limits::Limits,
+    members::{
+        assembly::{News, View, statement},
+        keys::{Keys, Named},
+    },
     message::{Beginning, CheckpointId, CheckpointSchedule, Saved, StartMessage},
+    waiting::limits::Limits,
 };
 use crate::{
     drive::{Membership, RunError},

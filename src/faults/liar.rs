@@ -3,8 +3,10 @@
 use super::wire::Message;
 use crate::{
     cluster::{
-        assembly::{News, View, statement},
-        keys::{Keys, Named},
+        members::{
+            assembly::{News, View, statement},
+            keys::{Keys, Named},
+        },
         message::{CheckpointId, CheckpointSchedule, StartMessage},
     },
     drive::Membership,

@@ -8,7 +8,7 @@ use std::{
 use crate::{
     cluster::{
         Cluster, Input,
-        ban::Ban,
+        members::ban::Ban,
         message::{Beginning, Saved},
     },
     drive::{Ended, Learner, Membership},

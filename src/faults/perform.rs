@@ -11,10 +11,12 @@ use crate::{
     cluster::{
         Cluster, Effect, Facts, Input, Keeps, Opened, Opening, Outcome, Restored, Terms,
         event::Event,
-        keys::Named,
-        limits::Limits,
+        members::keys::Named,
         message::{Beginning, Stamp, StartMessage},
-        pace::{Alive, Paces},
+        waiting::{
+            limits::Limits,
+            pace::{Alive, Paces},
+        },
     },
     drive::{self, Conclusion, Elapsed, Ended, Learner, RunError},
     gossip::{self, Cause, Traffic, snapshot::Snapshot, tree::Readers},

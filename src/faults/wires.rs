@@ -13,8 +13,8 @@ use super::{
 use crate::{
     cluster::{
         Input,
+        begin::meeting::{Meeting, meet},
         event::Event,
-        meeting::{Meeting, meet},
         message::{Saves, StartMessage},
     },
     gossip::{Cause, frame::ENVELOPE},

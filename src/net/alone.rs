@@ -32,9 +32,9 @@ use super::{
 use crate::{
     cluster::{
         Opening,
-        keys::{Keys, Named},
-        limits::Limits,
+        members::keys::{Keys, Named},
         part::{Adjacent, Part},
+        waiting::limits::Limits,
     },
     config::ConfigError,
     drive::{Ended, NodeSpec, Observer, RunError},

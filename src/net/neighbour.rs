@@ -2,7 +2,7 @@
 
 use libp2p::{Multiaddr, PeerId};
 
-use crate::{cluster::ban::Ban, units::NodeId};
+use crate::{cluster::members::ban::Ban, units::NodeId};
 
 /// A neighbour as the topology names it.
 #[derive(Clone, Debug)]

@@ -26,7 +26,7 @@ use super::{
     transport::dial::{Reachable::Directly, dials},
 };
 use crate::{
-    cluster::{Opening, event::Event, keys::Named, limits::Limits, part::Part},
+    cluster::{Opening, event::Event, members::keys::Named, part::Part, waiting::limits::Limits},
     drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError, Waiting},
     experiment::Transport,
     gossip::{Failure, OwnModel, RoundDone},

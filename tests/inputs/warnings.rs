@@ -21,8 +21,8 @@ const MADE: [(&str, &str, &[&str]); 3] = [
 
 /// Warnings of the cluster whose text is made elsewhere in their file.
 const MADE_IN_CLUSTER: [(&str, &[&str]); 3] = [
-    ("cluster/choosing.rs", &[" nodes are present, at least ", "the run continues with "]),
-    ("cluster/rendezvous.rs", &["is linked, the run has not started: "]),
+    ("cluster/members/choosing.rs", &[" nodes are present, at least ", "the run continues with "]),
+    ("cluster/begin/rendezvous.rs", &["is linked, the run has not started: "]),
     (
         "cluster/rounds.rs",
         &[

@@ -31,8 +31,8 @@ use self::{
 };
 use crate::{
     cluster::{
-        Cluster, Effect, Input, Keeps, Opening, Outcome, Terms, event::Event, keys::Keys,
-        limits::Limits, part::Part,
+        Cluster, Effect, Input, Keeps, Opening, Outcome, Terms, event::Event, members::keys::Keys,
+        part::Part, waiting::limits::Limits,
     },
     config::ConfigError,
     drive::{Elapsed, Ended, NodeSpec, RunError, describe_panic},

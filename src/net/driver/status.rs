@@ -20,7 +20,7 @@ use crate::{
     cluster::{
         Facts,
         message::{Beginning, Saves},
-        pace::{Alive, Paces, capped_number, next_number},
+        waiting::pace::{Alive, Paces, capped_number, next_number},
     },
     net::{link::wire::Message, transport::dial::Reached},
     units::NodeId,

@@ -7,7 +7,7 @@ use super::{
     state::{Outcome, Ran, World},
 };
 use crate::{
-    cluster::assembly::check::check_adopted,
+    cluster::members::assembly::check::check_adopted,
     drive::{Ended, Membership, RunError},
     mixing::Topology,
     replay,

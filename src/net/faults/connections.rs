@@ -7,7 +7,7 @@ use futures::FutureExt;
 use super::state::{Act, Bug, Connection, HostState, Parcel, Piece, State};
 use crate::{
     cluster::{
-        meeting::{Meeting, meet},
+        begin::meeting::{Meeting, meet},
         message::{Saves, StartMessage},
     },
     gossip::Cause,

@@ -23,7 +23,7 @@ use super::{
     task::{self, Killed, Task, pass},
 };
 use crate::{
-    cluster::{Opening, keys::Named, limits::Limits, part::Part},
+    cluster::{Opening, members::keys::Named, part::Part, waiting::limits::Limits},
     config::ConfigError,
     data::{Disk, replace_file},
     drive::{

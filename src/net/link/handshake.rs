@@ -15,7 +15,7 @@ use super::{
     wire::{self, Hello, Message, Reason, WireError},
 };
 use crate::{
-    cluster::{ban::Ban, event::Difference},
+    cluster::{event::Difference, members::ban::Ban},
     config::ConfigError,
     net::VERSION,
     units::NodeId,

@@ -37,9 +37,9 @@ use super::{
 };
 use crate::{
     cluster::{
-        ban::Ban,
+        begin::meeting::{Meeting, meet},
         event::Event,
-        meeting::{Meeting, meet},
+        members::ban::Ban,
         message::StartMessage,
     },
     gossip::Cause,

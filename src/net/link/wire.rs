@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cluster::{
         message::{CheckpointSchedule, StartMessage},
-        pace::Pace,
+        waiting::pace::Pace,
     },
     gossip::frame::ENVELOPE,
     units::NodeId,

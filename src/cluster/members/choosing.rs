@@ -17,14 +17,16 @@ use litemap::LiteMap;
 
 use super::{
     assembly::{Assembly, News, NextStep},
-    effect::{Effect, Facts},
-    event::Event,
     keys::Keys,
-    limits::{RESULTS_LINGER, WARNING_INTERVAL},
-    message::StartMessage,
-    part::Part,
 };
 use crate::{
+    cluster::{
+        effect::{Effect, Facts},
+        event::Event,
+        message::StartMessage,
+        part::Part,
+        waiting::limits::{RESULTS_LINGER, WARNING_INTERVAL},
+    },
     drive::{Absence, Membership, RunError, Waiting},
     gossip::Failure,
     units::{NodeId, Round},

@@ -19,11 +19,11 @@ use std::collections::BTreeSet;
 
 use litemap::LiteMap;
 
-use super::{
-    effect::Effect,
-    message::{Beginning, CheckpointId, Saved, StartMessage, most_changes},
-};
 use crate::{
+    cluster::{
+        effect::Effect,
+        message::{Beginning, CheckpointId, Saved, StartMessage, most_changes},
+    },
     drive::{Change, Membership},
     mixing::Topology,
     units::{NodeId, Round},

@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 use litemap::LiteMap;
 
-use super::{
-    effect::{Effect, Facts},
-    event::{Difference, Event, refusal},
-    gathering::Gathering,
-    limits::WARNING_INTERVAL,
-    message::{Beginning, Saved},
-    part::Part,
-};
+use super::gathering::Gathering;
 use crate::{
+    cluster::{
+        effect::{Effect, Facts},
+        event::{Difference, Event, refusal},
+        message::{Beginning, Saved},
+        part::Part,
+        waiting::limits::WARNING_INTERVAL,
+    },
     config::ConfigError,
     drive::{Absence, RunError, Waiting},
     gossip::Failure,

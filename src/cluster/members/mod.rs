@@ -1,0 +1,7 @@
+//! Who takes part: the choice of members (`choosing`, `assembly`), who has said what (`keys`), and
+//! neighbours that are refused (`ban`).
+
+pub(crate) mod assembly;
+pub(crate) mod ban;
+pub(crate) mod choosing;
+pub(crate) mod keys;
