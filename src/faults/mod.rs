@@ -1,11 +1,11 @@
 //! Runs with faults, in virtual time: what a network does when programs are killed, links are cut
 //! and disks are lost.
 //!
-//! Each machine performs the [`Cluster`](crate::cluster::Cluster) of a real node, with its learner
-//! and a disk in memory. Links have the latency, rate and jitter of the experiment's network; the
-//! frames on them are real. Simulated are the clock, the handshake of a connection (three
-//! latencies), and the silence after which it is given up (three heartbeats). Not part of it:
-//! encryption, acknowledgements, and messages of liveness, which arrive at once.
+//! Each machine performs the `cluster::Cluster` of a real node, with its learner and a disk in
+//! memory. Links have the latency, rate and jitter of the experiment's network; the frames on them
+//! are real. The ends of a link that is down try to connect every 300 ms; a handshake takes no
+//! time. A connection that carries nothing is given up after three heartbeats. Not part of it:
+//! encryption, acknowledgements, the time of writing, and signs of work, which arrive at once.
 //!
 //! * `schedule`: the faults, from a file or a seed.
 //! * `world`: machines, time, and the faults as they come.
