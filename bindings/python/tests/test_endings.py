@@ -266,7 +266,9 @@ def test_a_forked_child_is_terminated_as_usual(nodes):
         child = os.fork()
         if child == 0:
             os.write(write, b"x")
-            time.sleep(60)
+            # A signal just before a sleep is handled after it.
+            for _ in range(600):
+                time.sleep(0.1)
             os._exit(0)
         os.read(read, 1)
         os.kill(child, signal.SIGTERM)
