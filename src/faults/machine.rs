@@ -77,8 +77,6 @@ pub(super) struct Program<'a> {
     pub traffic: Traffic,
     pub model: Arc<Vec<f32>>,
     pub mean: Vec<f32>,
-    /// The results that it has written.
-    pub ended: Option<Ended>,
     /// When the effects of its last event were performed.
     pub acted: Time,
     /// When it says goodbye no longer, and whether it gave a reason.

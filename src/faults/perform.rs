@@ -63,7 +63,7 @@ impl World<'_> {
         };
         let limits = Limits::of(&design.experiment);
         let keys = Arc::new(Named(node));
-        let terms = Terms { limits, keeps: Some(keeps), resumes: true, keys };
+        let terms = Terms { limits, keeps: Some(keeps), resumes: true, confirms: true, keys };
         let mut effects = Vec::new();
         let cluster = Cluster::new(self.instant(), design, config, terms, &mut effects);
         let cluster = match cluster {
@@ -91,7 +91,6 @@ impl World<'_> {
             traffic: Traffic::default(),
             model: Arc::default(),
             mean: Vec::new(),
-            ended: None,
             acted: now,
             closing: None,
             waits_for: Vec::new(),
@@ -241,9 +240,8 @@ impl World<'_> {
                 let (mean, traffic) = (std::mem::take(&mut program.mean), program.traffic);
                 let ended = Ended { model, mean, records, traffic, history };
                 if machine.disk.full == 0 {
-                    machine.disk.results = Some(ended.clone());
+                    machine.disk.results = Some(ended);
                 }
-                program.ended = Some(ended);
             }
             Effect::Clear { .. } => self.machines[node.index()].disk.checkpoints.clear(),
             Effect::Close { reason, .. } => self.say_goodbye(node, reason),
@@ -322,6 +320,7 @@ impl World<'_> {
                 (program.traffic, program.computing) = (done.traffic, false);
                 machine.rounds += 1;
                 let rounds = machine.rounds;
+                self.moved = now;
                 self.reached(rounds);
             }
             gossip::Effect::Save(_) => {}

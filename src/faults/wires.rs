@@ -321,7 +321,7 @@ impl World<'_> {
         self.tell(wire, side, event);
     }
 
-    /// The connection of a wire ends: each end that sees it up loses it after a latency.
+    /// The connection of a wire ends: each end that sees it up loses it a microsecond later.
     pub(super) fn close(&mut self, wire: usize) {
         let Some(connection) = self.wires[wire].connection.take() else { return };
         self.wires[wire].held.clear();

@@ -47,6 +47,8 @@ pub(super) struct World<'a> {
     pub story: Vec<Occurrence>,
     pub restarts: u64,
     pub repeated: u64,
+    /// When a node has done a round last.
+    pub moved: Time,
     /// When the last fault that has begun is over.
     healed: Time,
     /// A member that sends what it should not.
@@ -77,6 +79,7 @@ impl<'a> World<'a> {
             story: Vec::new(),
             restarts: 0,
             repeated: 0,
+            moved: Time(0),
             healed: Time(0),
             #[cfg(test)]
             liar: None,
@@ -142,18 +145,10 @@ impl<'a> World<'a> {
             + self.whole.design.experiment.run.patience_s
             + self.whole.design.experiment.run.work_s;
         let patience = (1e9 * (wait + 600.0)) as u64;
-        let mut moved = Time(0);
         while let Some(what) = self.queue.next() {
-            let rounds: u64 = self.machines.iter().map(|machine| machine.rounds).sum();
             self.happen(what);
-            if self.is_over() {
-                return self.end();
-            }
-            let after: u64 = self.machines.iter().map(|machine| machine.rounds).sum();
-            if after != rounds {
-                moved = self.now();
-            }
-            if self.now().0 > moved.max(self.healed).0.saturating_add(patience) {
+            let waits_since = self.moved.max(self.healed);
+            if self.is_over() || self.now().0 > waits_since.0.saturating_add(patience) {
                 break;
             }
         }
