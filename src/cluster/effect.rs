@@ -83,7 +83,7 @@ pub(crate) struct Facts {
     pub bytes: u64,
     /// Whether a gradient is computed on another thread.
     pub computing: bool,
-    /// When the effects of the last event were performed.
+    /// When the effects of the last input were performed.
     pub acted: Instant,
     /// How long this node has waited since the last tick.
     pub waited: Duration,

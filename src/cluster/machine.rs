@@ -65,9 +65,10 @@ pub(crate) struct Terms {
     pub limits: Limits,
     /// What is known of its checkpoints, if it writes any.
     pub keeps: Option<Keeps>,
-    /// Whether it goes back to a checkpoint when a neighbour's program was started again, and
-    /// leaves only when all nodes have written their results.
+    /// Whether it goes back to a checkpoint when a neighbour's program was started again.
     pub resumes: bool,
+    /// Whether it leaves only when all nodes have written their results.
+    pub confirms: bool,
     /// With them it signs what it says about itself.
     pub keys: Arc<dyn Keys>,
 }
@@ -79,7 +80,7 @@ enum Phase {
     /// Links are being opened for a choice of members.
     OpeningAll(Absence),
     Rendezvous(Box<Rendezvous>),
-    /// Goes back to a checkpoint; frames of neighbours that have begun before wait.
+    /// Returns to a checkpoint; frames of neighbours that have started earlier wait.
     Restoring(Beginning, Vec<Event>),
     Rounds(Box<Rounds>),
     Commit(Commit),
@@ -205,7 +206,7 @@ impl<'a> Cluster<'a> {
             Input::Event(event) => self.event(now, event, out),
             Input::Core(input) => {
                 if let Phase::Rounds(rounds) = &mut self.phase {
-                    let fed = rounds.feed(&self.part, input, out);
+                    let fed = rounds.input(&self.part, input, out);
                     self.after_rounds(now, fed, out);
                 }
             }
@@ -485,7 +486,7 @@ impl<'a> Cluster<'a> {
         self.is_last = rounds.round().0 >= self.design.experiment.run.rounds;
         self.has_results = true;
         let Limits { patience, may_continue, .. } = self.terms.limits;
-        match self.terms.resumes {
+        match self.terms.confirms {
             true => {
                 let commit = Commit::new(now, &self.part, patience, may_continue);
                 self.phase = Phase::Commit(commit);
@@ -498,7 +499,7 @@ impl<'a> Cluster<'a> {
     fn leave(&mut self, over: bool, out: &mut Vec<Effect>) {
         // From here on a node that was started again finds its results in its files.
         if self.is_last {
-            out.push(Effect::Clear { folder: !self.terms.resumes });
+            out.push(Effect::Clear { folder: !self.terms.confirms });
         }
         out.push(Effect::Close { reason: None, over });
         self.phase = Phase::Closing(Outcome::Results);
@@ -606,7 +607,7 @@ impl<'a> Cluster<'a> {
                 self.open(now, true, None, out);
             }
             Ok(Some(Choice::Over)) => {
-                out.push(Effect::Retain(u64::MAX));
+                out.push(Effect::Clear { folder: false });
                 let outcome = match self.has_results {
                     true => Outcome::Results,
                     false => Outcome::Failed(RunError::Over),

@@ -45,7 +45,7 @@ impl<'a> Part<'a> {
     /// The membership as `node` sees it, by its number in the topology of the run.
     ///
     /// # Errors
-    /// If the run cannot continue with these members, or the node is none of them.
+    /// If the run cannot continue with these members, or the node is not a member.
     pub(crate) fn new(
         whole: &'a Design,
         node: NodeId,

@@ -164,17 +164,30 @@ impl Rounds {
         nodes.iter().copied().find(|node| awaits.contains(node))
     }
 
-    /// Upon an input of the core.
+    /// Upon what has come of an effect of the core.
     ///
     /// # Errors
     /// Why the rounds end.
-    pub(crate) fn feed(
+    pub(crate) fn input(
         &mut self,
         part: &Part<'_>,
         input: Input,
         out: &mut Vec<Effect>,
     ) -> Result<(), RunError> {
         self.moves = true;
+        self.feed(part, input, out)
+    }
+
+    /// Passes an input to the core, and on what the driver performs.
+    ///
+    /// # Errors
+    /// Why the rounds end.
+    fn feed(
+        &mut self,
+        part: &Part<'_>,
+        input: Input,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), RunError> {
         let mut next = Some(input);
         while let Some(input) = next.take() {
             self.node.handle(input, &mut self.effects);
@@ -272,7 +285,7 @@ impl Rounds {
         self.feed(part, input, out)
     }
 
-    /// Upon an event that is none of the core's.
+    /// Upon an event that does not concern the core.
     fn note(&mut self, part: &Part<'_>, event: Event, out: &mut Vec<Effect>) {
         match (event, &mut self.saves) {
             (Event::Lost { peer, reason }, _) => {

@@ -116,7 +116,13 @@ impl<'a> Table<'a> {
         let config = whole.design.node(B, whole.spec(B).config.setup, Readers::Everyone);
         let keeps = Keeps { every: Every::Rounds(2), last: None, used, written: None, adopted };
         let limits = Limits::of(&whole.design.experiment);
-        let terms = Terms { limits, keeps: Some(keeps), resumes: true, keys: Arc::new(Named(B)) };
+        let terms = Terms {
+            limits,
+            keeps: Some(keeps),
+            resumes: true,
+            confirms: true,
+            keys: Arc::new(Named(B)),
+        };
         let mut out = Vec::new();
         let cluster = Cluster::new(now, &whole.design, config, terms, &mut out).unwrap();
         let first = out.iter().map(brief).collect();
@@ -148,8 +154,8 @@ impl<'a> Table<'a> {
         assert_eq!(self.input(Input::Opened(Ok(opened))), [] as [&str; 0]);
     }
 
-    /// All are linked, and begin.
-    fn begun(&mut self) -> Vec<String> {
+    /// All are linked, and start.
+    fn started(&mut self) -> Vec<String> {
         self.opened(&[]);
         for peer in [A, C] {
             self.event(Event::Up(peer));
@@ -201,8 +207,8 @@ fn a_first_start_with_a_late_node() {
     assert_eq!(b.after(0.1)[..1], ["to 0: ready [1, 2]"]);
     b.event(Event::Start { from: A, message: begin(0) });
     assert_eq!(b.after(0.1), ["to 2: begin after 0", "restore round 0"]);
-    let begun = b.input(Input::Restored(Ok(None)));
-    assert_eq!(begun[0], "begin after 0");
+    let started = b.input(Input::Restored(Ok(None)));
+    assert_eq!(started[0], "begin after 0");
     assert!(b.cluster.is_in_rounds());
 }
 
@@ -243,7 +249,7 @@ fn a_restart_of_a_neighbour_in_each_phase() {
     assert_eq!(b.event(Event::Restarted { peer: C, because: None }), [] as [&str; 0]);
     // In the rounds all go back.
     let mut b = Table::new(&whole, false);
-    b.begun();
+    b.started();
     let effects = b.event(Event::Restarted { peer: C, because: None });
     assert_eq!(effects[0], "salvage");
     assert_eq!(effects[1..], again);
@@ -276,7 +282,7 @@ fn restarts_have_a_budget() {
         let whole = whole(&[&format!("absence.policy={policy}")]);
         let mut b = Table::new(&whole, false);
         for times in 1..=21 {
-            b.begun();
+            b.started();
             let effects = b.event(Event::Restarted { peer: C, because: None });
             let expected = match times {
                 21 => last,
@@ -287,10 +293,10 @@ fn restarts_have_a_budget() {
         // One that has gone back because of another node, or of this one, has another budget.
         let mut b = Table::new(&whole, false);
         for _ in 0..30 {
-            b.begun();
+            b.started();
             b.event(Event::Restarted { peer: C, because: Some(NodeId(0)) });
         }
-        assert!(!b.begun().is_empty());
+        assert!(!b.started().is_empty());
     }
 }
 
@@ -320,7 +326,7 @@ fn a_link_that_breaks_in_each_phase() {
         ["warn: the link to 2 broke before the run began: reset; waiting for it", "lost 2: reset"]
     );
     let mut b = Table::new(&whole, false);
-    b.begun();
+    b.started();
     assert_eq!(
         b.event(lost()),
         ["warn: the link to 2 is lost: reset; reconnecting", "lost 2: reset"]
@@ -349,7 +355,7 @@ fn a_member_that_fails_or_leaves_does_not_end_a_run_that_continues() {
     let whole = whole(&["absence.policy=continue"]);
     for (names, says) in [(C, true), (C, false), (A, false)] {
         let mut b = Table::new(&whole, false);
-        b.begun();
+        b.started();
         let effects = b.event(Event::Left { peer: C, cause: leaves(names, says) });
         let chooses = "open 3 members of change 0, 0 links cut, bans [], to choose";
         assert_eq!(effects.last().unwrap(), chooses, "{effects:?}");
@@ -375,7 +381,7 @@ fn signed(node: NodeId, view: View) -> (NodeId, View) {
 fn a_loss_is_decided_by_the_others() {
     let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
     let mut b = Table::new(&whole, false);
-    b.begun();
+    b.started();
     b.event(Event::Down { peer: C, reason: "it did not return".into() });
     b.opened(&[]);
     assert_eq!(b.event(Event::Up(A))[..], ["Linked { peer: NodeId(0), up: 1, links: 2 }"]);
@@ -404,7 +410,7 @@ fn a_loss_is_decided_by_the_others() {
 fn a_minority_waits_and_decides_nothing() {
     let whole = whole(&["absence.policy=continue", "absence.deadline_s=3", "absence.wait_s=60"]);
     let mut b = Table::new(&whole, false);
-    b.begun();
+    b.started();
     b.event(Event::Down { peer: C, reason: "it did not return".into() });
     b.opened(&[]);
     let mut all = Vec::new();
@@ -426,7 +432,7 @@ fn a_minority_waits_and_decides_nothing() {
 fn a_disk_that_does_not_record_ends_the_choice() {
     let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
     let mut b = Table::new(&whole, false);
-    b.begun();
+    b.started();
     b.event(Event::Down { peer: C, reason: "it did not return".into() });
     b.opened(&[]);
     b.event(Event::Up(A));
@@ -444,7 +450,7 @@ fn a_disk_that_does_not_record_ends_the_choice() {
 fn a_second_loss_during_a_decision_leaves_a_minority() {
     let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
     let mut b = Table::new(&whole, false);
-    b.begun();
+    b.started();
     b.event(Event::Down { peer: C, reason: "it did not return".into() });
     b.opened(&[]);
     b.event(Event::Up(A));
@@ -524,9 +530,9 @@ fn a_lost_disk() {
     let at = Beginning { rounds: 2, from_mean: true, without: vec![B], ..Beginning::default() };
     b.event(Event::Start { from: A, message: StartMessage::Begin(at) });
     assert_eq!(b.after(0.1), ["to 2: begin after 2", "restore round 2"]);
-    let begun = b.input(Input::Restored(Ok(None)));
+    let started = b.input(Input::Restored(Ok(None)));
     assert_eq!(
-        begun[..3],
+        started[..3],
         [
             "Resumes(Round(2))",
             "warn: no checkpoint of round 2 at 1: all nodes continue from the mean of the other \
@@ -541,7 +547,7 @@ fn a_lost_disk() {
 fn a_statement_without_its_signature_costs_its_bringer_the_link() {
     let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
     let mut b = Table::new(&whole, false);
-    b.begun();
+    b.started();
     b.event(Event::Down { peer: C, reason: "it did not return".into() });
     b.opened(&[]);
     b.event(Event::Up(A));
@@ -568,7 +574,7 @@ fn the_wish_of_the_user_in_each_phase() {
     assert_eq!(ended[0], "SaveNewest");
     assert_eq!(b.input(Input::Closed), ["end: interrupted in round 0"]);
     let mut b = Table::new(&whole, false);
-    b.begun();
+    b.started();
     assert_eq!(b.input(Input::Stop)[0], "salvage");
     assert_eq!(b.input(Input::Closed), ["end: interrupted in round 0"]);
     assert_eq!(b.input(Input::Stop), [] as [&str; 0]);

@@ -206,7 +206,7 @@ pub(crate) fn alone(
         // Members are never chosen.
         false => Arc::new(Named(place.node)),
     };
-    let role = Role { design, limits, checkpoints, resumes: true, keys };
+    let role = Role { design, limits, checkpoints, confirms: true, keys };
     let mut local = LocalObserver { node: place.node, observer };
     driver::run(spec, role, &mut place, &mut local, stop)
 }

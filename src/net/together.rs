@@ -224,7 +224,7 @@ fn together_from(
                 let mut stop = || leave.load(Ordering::Relaxed);
                 // Members are never chosen here.
                 let keys = Arc::new(Named(id));
-                let role = Role { design, limits, checkpoints, resumes: false, keys };
+                let role = Role { design, limits, checkpoints, confirms: false, keys };
                 let ended = driver::run(spec, role, &mut worker, &mut reporter, &mut stop);
                 let _ = reporter.reports.send(Report::Ended(id, ended));
             });

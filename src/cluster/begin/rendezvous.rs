@@ -1,7 +1,7 @@
 //! Before the rounds: all members are linked, and agree on the round after which the run continues.
 //!
 //! * Upon a link that comes up or breaks, or a message of a neighbour: [`Gathering`] takes it.
-//! * Upon frames of a neighbour that has begun before: they are held until this node begins. Upon
+//! * Upon frames of a neighbour that starts earlier: they are held until this node starts. Upon
 //!   its restart or its leaving: they are dropped.
 //! * Upon a link whose ends differ: once all neighbours differ from this node, it ends, because its
 //!   own files may be the wrong ones.
@@ -31,7 +31,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Rendezvous {
     gathering: Gathering,
-    /// Frames of neighbours that have begun before, in order.
+    /// Frames of neighbours that have started earlier, in order.
     early: Vec<Event>,
     differences: LiteMap<NodeId, Difference>,
     /// The last message of each neighbour that left: the first cause.

@@ -63,9 +63,9 @@ pub(crate) struct Role<'a> {
     pub limits: Limits,
     /// Its checkpoints, if it writes any.
     pub checkpoints: Option<Checkpoints>,
-    /// Whether it goes back to a checkpoint when a neighbour was started again, and leaves only
-    /// when all nodes have written their results.
-    pub resumes: bool,
+    /// Whether it leaves only when all nodes have written their results. Then it also goes back to a
+    /// checkpoint, if it writes any, when a neighbour was started again.
+    pub confirms: bool,
     /// With them it signs what it says about itself.
     pub keys: Arc<dyn Keys>,
 }
@@ -94,7 +94,7 @@ struct Driver<'a> {
     effects: Vec<Effect>,
     /// Effects that an error has left: their vectors may be needed to save the model.
     left: Vec<Effect>,
-    /// When the effects of the last event were performed.
+    /// When the effects of the last input were performed: gradients and evaluations take long.
     acted: Instant,
     next_tick: Instant,
     waited: Duration,
@@ -117,7 +117,7 @@ pub(crate) fn run(
     stop: &mut dyn FnMut() -> bool,
 ) -> Result<Ended, RunError> {
     let NodeSpec { config, mut learner } = spec;
-    let Role { design, limits, checkpoints, resumes, keys } = role;
+    let Role { design, limits, checkpoints, confirms, keys } = role;
     let mut initial = State::default();
     // Without a learner that can be put back, checkpoints are of no use.
     let checkpoints = checkpoints.filter(|_| learner.state(&mut initial));
@@ -127,10 +127,10 @@ pub(crate) fn run(
         return Err(RunError::Setup(ConfigError::new("absence.policy", "continue", problem)));
     }
     let keeps = checkpoints.as_ref().map(keeps).transpose().map_err(RunError::Setup)?;
-    let resumes = resumes && checkpoints.is_some();
+    let resumes = confirms && checkpoints.is_some();
     let now = clock::now();
     let mut effects = Vec::new();
-    let terms = Terms { limits, keeps, resumes, keys };
+    let terms = Terms { limits, keeps, resumes, confirms, keys };
     let cluster = Cluster::new(now, design, config, terms, &mut effects)?;
     effects.reverse();
     let mut driver = Driver {
@@ -210,10 +210,7 @@ impl Driver<'_> {
             self.waited += waited;
         }
         match next {
-            Ok(event) => {
-                self.feed(Input::Event(event));
-                self.acted = clock::now();
-            }
+            Ok(event) => self.feed(Input::Event(event)),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 self.feed(Input::Failed(RunError::Network("the host's tasks ended".into())));
@@ -238,6 +235,7 @@ impl Driver<'_> {
     fn feed(&mut self, input: Input) {
         self.inputs.push_back(input);
         self.perform_all();
+        self.acted = clock::now();
     }
 
     /// Performs all effects, and passes on the inputs that come of them.

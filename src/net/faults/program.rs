@@ -117,7 +117,7 @@ fn run(machine: usize, world: &Arc<World>) -> Result<Ended, RunError> {
         design: &design,
         limits: Limits::of(&design.experiment),
         checkpoints: Some(checkpoints.clone()),
-        resumes: true,
+        confirms: true,
         keys: Arc::new(Named(node)),
     };
     let mut local = LocalObserver { node, observer: &mut observer };
