@@ -63,8 +63,8 @@ pub(crate) struct Role<'a> {
     pub limits: Limits,
     /// Its checkpoints, if it writes any.
     pub checkpoints: Option<Checkpoints>,
-    /// Whether it leaves only when all nodes have written their results. Then it also goes back to a
-    /// checkpoint, if it writes any, when a neighbour was started again.
+    /// Whether it leaves only when all nodes have written their results. Then it also goes back to
+    /// a checkpoint, if it writes any, when a neighbour was started again.
     pub confirms: bool,
     /// With them it signs what it says about itself.
     pub keys: Arc<dyn Keys>,
