@@ -1,186 +1,28 @@
 //! The effects of one node, input by input: node b of the path a - b - c, whose parent in the
-//! spanning tree is a, and whose child is c.
+//! spanning tree is a, and whose child is c. `commit` and `early_end` have those of the end.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+mod commit;
+mod early_end;
+mod table;
+mod three;
 
+use std::time::Duration;
+
+use self::table::{A, B, C, Table, begin, leaves, ready, whole};
 use super::{
-    Cluster, Effect, Facts, Input, Keeps, Opened, Outcome, Restored, Terms,
+    Input, Restored,
     event::Event,
     members::{
         assembly::{News, View, statement},
         keys::{Keys, Named},
     },
-    message::{Beginning, CheckpointId, CheckpointSchedule, Saved, StartMessage},
-    waiting::limits::Limits,
+    message::{Beginning, CheckpointSchedule, StartMessage},
 };
 use crate::{
     drive::{Membership, RunError},
-    experiment::Experiment,
-    gossip::{self, Cause, tree::Readers},
-    run::{Whole, checkpoint::Every},
+    gossip,
     units::NodeId,
 };
-
-const A: NodeId = NodeId(0);
-const B: NodeId = NodeId(1);
-const C: NodeId = NodeId(2);
-
-/// The files of the run.
-fn whole(settings: &[&str]) -> Whole {
-    let given = [
-        "topology.file=path:3",
-        "run.rounds=4",
-        "rule.kind=d-psgd",
-        "compressor.kind=identity",
-        "data.source=synthetic",
-        "data.rows=30",
-        "data.features=3",
-        "data.test_share=0",
-        "model.kind=least-squares",
-        "optimizer.step=0.01",
-        "checkpoint.every_rounds=2",
-    ];
-    let settings: Vec<String> = given.iter().chain(settings).map(ToString::to_string).collect();
-    Whole::new(Experiment::parse("", &settings).unwrap()).unwrap()
-}
-
-/// An effect in a few words.
-fn brief(effect: &Effect) -> String {
-    match effect {
-        Effect::Core(gossip::Effect::Send { to, .. }) => format!("send a frame to {to}"),
-        Effect::Core(gossip::Effect::Compute { round, .. }) => format!("compute {round}"),
-        Effect::Core(effect) => format!("core {effect:?}").chars().take(24).collect(),
-        Effect::Open(opening) => {
-            let Membership { id, members, cut } = &opening.membership;
-            let bans: Vec<u32> = opening.bans.iter().map(|(node, _)| node.0).collect();
-            format!(
-                "open {} members of change {}, {} links cut, bans {bans:?}{}{}",
-                members.len(),
-                id >> 32,
-                cut.len(),
-                if opening.chooses { ", to choose" } else { "" },
-                if opening.resets { ", reset" } else { "" },
-            )
-        }
-        Effect::SendStart { to, message } => match message {
-            StartMessage::Ready(saved) => {
-                let nodes: Vec<u32> = saved.nodes.iter().map(|(node, _)| node.0).collect();
-                format!("to {to}: ready {nodes:?}")
-            }
-            StartMessage::Waiting(text) => format!("to {to}: {text}"),
-            StartMessage::Begin(at) => format!("to {to}: begin after {}", at.rounds),
-            StartMessage::Assembly(news) => {
-                let newest = news.views.iter().map(|(_, view)| view.adopted >> 32).max();
-                format!("to {to}: {} views, change {newest:?}", news.views.len())
-            }
-            other => format!("to {to}: {other:?}"),
-        },
-        Effect::Restore(at) => format!("restore round {}", at.rounds),
-        Effect::Begin(at) => format!("begin after {}", at.rounds),
-        Effect::Write { snapshot, .. } => format!("write round {}", snapshot.rounds),
-        Effect::Record(membership) => format!("record {:?}", membership.members),
-        Effect::Results { .. } => "results".into(),
-        Effect::Salvage(_) => "salvage".into(),
-        Effect::Close { reason, over } => {
-            let reason = reason.as_ref().map(|cause| cause.text.as_str());
-            format!("close, over {over}, reason {reason:?}")
-        }
-        Effect::End(Outcome::Results) => "end with results".into(),
-        Effect::End(Outcome::Failed(error)) => format!("end: {error}"),
-        Effect::Info(text) | Effect::Debug(text) => format!("log: {text}"),
-        Effect::Warn(text) => format!("warn: {text}"),
-        Effect::LinkLost { peer, reason } => format!("lost {peer}: {reason}"),
-        other => format!("{other:?}"),
-    }
-}
-
-/// A node, the time, and what its links know.
-struct Table<'a> {
-    cluster: Cluster<'a>,
-    now: Instant,
-    facts: Facts,
-    first: Vec<String>,
-}
-
-impl<'a> Table<'a> {
-    fn new(whole: &'a Whole, used: bool) -> Table<'a> {
-        Table::with(whole, used, None)
-    }
-
-    /// A node that has recorded these members.
-    fn with(whole: &'a Whole, used: bool, adopted: Option<Membership>) -> Table<'a> {
-        let now = Instant::now();
-        let config = whole.design.node(B, whole.spec(B).config.setup, Readers::Everyone);
-        let keeps = Keeps { every: Every::Rounds(2), last: None, used, written: None, adopted };
-        let limits = Limits::of(&whole.design.experiment);
-        let terms = Terms {
-            limits,
-            keeps: Some(keeps),
-            resumes: true,
-            confirms: true,
-            keys: Arc::new(Named(B)),
-        };
-        let mut out = Vec::new();
-        let cluster = Cluster::new(now, &whole.design, config, terms, &mut out).unwrap();
-        let first = out.iter().map(brief).collect();
-        Table { cluster, now, facts: Facts::new(now), first }
-    }
-
-    fn input(&mut self, input: Input) -> Vec<String> {
-        let mut out = Vec::new();
-        self.cluster.handle(self.now, input, &mut out);
-        out.iter().map(brief).collect()
-    }
-
-    fn event(&mut self, event: Event) -> Vec<String> {
-        self.input(Input::Event(event))
-    }
-
-    /// Lets time pass.
-    fn after(&mut self, seconds: f64) -> Vec<String> {
-        self.now += Duration::from_secs_f64(seconds);
-        self.input(Input::Tick(Box::new(self.facts.clone())))
-    }
-
-    /// The links are open; this node has checkpoints of these rounds.
-    fn opened(&mut self, rounds: &[u64]) {
-        let id = |&rounds: &u64| CheckpointId { membership: 0, rounds };
-        let kept = rounds.iter().map(id).collect();
-        let saved = Saved { nodes: vec![(B, kept)], ..Saved::default() };
-        let opened = Opened { saved, has_started: true, ..Opened::default() };
-        assert_eq!(self.input(Input::Opened(Ok(opened))), [] as [&str; 0]);
-    }
-
-    /// All are linked, and start.
-    fn started(&mut self) -> Vec<String> {
-        self.opened(&[]);
-        for peer in [A, C] {
-            self.event(Event::Up(peer));
-        }
-        self.event(Event::Start { from: C, message: ready(C, &[]) });
-        self.after(0.1);
-        self.event(Event::Start { from: A, message: begin(0) });
-        assert_eq!(self.after(0.1), ["to 2: begin after 0", "restore round 0"]);
-        self.input(Input::Restored(Ok(None)))
-    }
-}
-
-fn ready(node: NodeId, rounds: &[u64]) -> StartMessage {
-    let id = |&rounds: &u64| CheckpointId { membership: 0, rounds };
-    let kept = rounds.iter().map(id).collect();
-    StartMessage::Ready(Saved { nodes: vec![(node, kept)], ..Saved::default() })
-}
-
-fn begin(rounds: u64) -> StartMessage {
-    StartMessage::Begin(Beginning { rounds, ..Beginning::default() })
-}
-
-fn leaves(node: NodeId, leaves: bool) -> Cause {
-    Cause { node, text: "its disk is full".into(), leaves }
-}
 
 #[test]
 fn a_first_start_with_a_late_node() {
@@ -240,7 +82,7 @@ fn a_restart_of_a_neighbour_in_each_phase() {
     let again = [
         "warn: node 2 was started again: this node returns to the newest checkpoint that all \
          nodes have",
-        "open 3 members of change 0, 0 links cut, bans [], reset",
+        "open 3 members of change 0, 0 links cut, bans [], reset, because of 2",
     ];
     // Before the rounds only its frames are forgotten.
     let mut b = Table::new(&whole, false);

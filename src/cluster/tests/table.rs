@@ -1,0 +1,198 @@
+//! A node for a table: inputs go in, and its effects come out in a few words.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    cluster::{
+        Cluster, Effect, Facts, Input, Keeps, Opened, Outcome, Terms,
+        event::Event,
+        members::keys::Named,
+        message::{Beginning, CheckpointId, Saved, StartMessage},
+        waiting::limits::Limits,
+    },
+    drive::Membership,
+    experiment::Experiment,
+    gossip::{self, Cause, tree::Readers},
+    run::{Whole, checkpoint::Every},
+    units::NodeId,
+};
+
+pub(super) const A: NodeId = NodeId(0);
+pub(super) const B: NodeId = NodeId(1);
+pub(super) const C: NodeId = NodeId(2);
+
+/// The files of the run.
+pub(super) fn whole(settings: &[&str]) -> Whole {
+    let given = [
+        "topology.file=path:3",
+        "run.rounds=4",
+        "rule.kind=d-psgd",
+        "compressor.kind=identity",
+        "data.source=synthetic",
+        "data.rows=30",
+        "data.features=3",
+        "data.test_share=0",
+        "model.kind=least-squares",
+        "optimizer.step=0.01",
+        "checkpoint.every_rounds=2",
+    ];
+    let settings: Vec<String> = given.iter().chain(settings).map(ToString::to_string).collect();
+    let experiment = Experiment::parse("", &settings).expect("the keys are valid");
+    Whole::new(experiment).expect("the files fit together")
+}
+
+/// An effect in a few words.
+pub(super) fn brief(effect: &Effect) -> String {
+    match effect {
+        Effect::Core(gossip::Effect::Send { to, .. }) => format!("send a frame to {to}"),
+        Effect::Core(gossip::Effect::Compute { round, .. }) => format!("compute {round}"),
+        Effect::Core(gossip::Effect::RoundDone(done)) => format!("round {} done", done.round),
+        Effect::Core(gossip::Effect::Save(own)) => format!("save the model of {}", own.rounds),
+        Effect::Core(gossip::Effect::Conclude { .. }) => "conclude".into(),
+        Effect::Core(gossip::Effect::Recycle { from, .. }) => format!("recycle for {from}"),
+        Effect::Core(effect) => format!("core {effect:?}").chars().take(24).collect(),
+        Effect::Open(opening) => {
+            let Membership { id, members, cut } = &opening.membership;
+            let bans: Vec<u32> = opening.bans.iter().map(|(node, _)| node.0).collect();
+            let because = opening.because.map(|node| format!(", because of {node}"));
+            format!(
+                "open {} members of change {}, {} links cut, bans {bans:?}{}{}{}",
+                members.len(),
+                id >> 32,
+                cut.len(),
+                if opening.chooses { ", to choose" } else { "" },
+                if opening.resets { ", reset" } else { "" },
+                because.unwrap_or_default(),
+            )
+        }
+        Effect::SendStart { to, message } => match message {
+            StartMessage::Ready(saved) => {
+                let nodes: Vec<u32> = saved.nodes.iter().map(|(node, _)| node.0).collect();
+                format!("to {to}: ready {nodes:?}")
+            }
+            StartMessage::Waiting(text) => format!("to {to}: {text}"),
+            StartMessage::Begin(at) => format!("to {to}: begin after {}", at.rounds),
+            StartMessage::Assembly(news) => {
+                let newest = news.views.iter().map(|(_, view)| view.adopted >> 32).max();
+                format!("to {to}: {} views, change {newest:?}", news.views.len())
+            }
+            other => format!("to {to}: {other:?}"),
+        },
+        Effect::Restore(at) => format!("restore round {}", at.rounds),
+        Effect::Begin(at) => format!("begin after {}", at.rounds),
+        Effect::Write { snapshot, .. } => format!("write round {}", snapshot.rounds),
+        Effect::Record(membership) => format!("record {:?}", membership.members),
+        Effect::Results { .. } => "results".into(),
+        Effect::Salvage(_) => "salvage".into(),
+        Effect::Close { reason, over } => {
+            let reason = reason.as_ref().map(|cause| cause.text.as_str());
+            format!("close, over {over}, reason {reason:?}")
+        }
+        Effect::End(Outcome::Results) => "end with results".into(),
+        Effect::End(Outcome::Failed(error)) => format!("end: {error}"),
+        Effect::Info(text) | Effect::Debug(text) => format!("log: {text}"),
+        Effect::Warn(text) => format!("warn: {text}"),
+        Effect::LinkLost { peer, reason } => format!("lost {peer}: {reason}"),
+        other => format!("{other:?}"),
+    }
+}
+
+/// A node, the time, and what its links know.
+pub(super) struct Table<'a> {
+    pub(super) cluster: Cluster<'a>,
+    pub(super) now: Instant,
+    pub(super) facts: Facts,
+    pub(super) first: Vec<String>,
+}
+
+impl<'a> Table<'a> {
+    pub(super) fn new(whole: &'a Whole, used: bool) -> Table<'a> {
+        Table::with(whole, used, None)
+    }
+
+    /// A node that has recorded these members.
+    pub(super) fn with(whole: &'a Whole, used: bool, adopted: Option<Membership>) -> Table<'a> {
+        let keeps = Keeps { every: Every::Rounds(2), last: None, used, written: None, adopted };
+        Table::of(whole, B, keeps, true)
+    }
+
+    /// Any node. `confirms`: it leaves only when all have written their results.
+    pub(super) fn of(whole: &'a Whole, node: NodeId, keeps: Keeps, confirms: bool) -> Table<'a> {
+        let now = Instant::now();
+        let config = whole.design.node(node, whole.spec(node).config.setup, Readers::Everyone);
+        let limits = Limits::of(&whole.design.experiment);
+        let keys = Arc::new(Named(node));
+        let terms = Terms { limits, keeps: Some(keeps), resumes: true, confirms, keys };
+        let mut out = Vec::new();
+        let cluster = Cluster::new(now, &whole.design, config, terms, &mut out);
+        let cluster = cluster.expect("the run can continue with its members");
+        let first = out.iter().map(brief).collect();
+        Table { cluster, now, facts: Facts::new(now), first }
+    }
+
+    /// The effects as they are.
+    pub(super) fn effects(&mut self, input: Input) -> Vec<Effect> {
+        let mut out = Vec::new();
+        self.cluster.handle(self.now, input, &mut out);
+        out
+    }
+
+    pub(super) fn input(&mut self, input: Input) -> Vec<String> {
+        self.effects(input).iter().map(brief).collect()
+    }
+
+    pub(super) fn event(&mut self, event: Event) -> Vec<String> {
+        self.input(Input::Event(event))
+    }
+
+    /// Lets time pass.
+    pub(super) fn after(&mut self, seconds: f64) -> Vec<String> {
+        let tick = self.tick(seconds);
+        self.input(tick)
+    }
+
+    /// Lets time pass without the tick that tells so.
+    pub(super) fn tick(&mut self, seconds: f64) -> Input {
+        self.now += Duration::from_secs_f64(seconds);
+        Input::Tick(Box::new(self.facts.clone()))
+    }
+
+    /// The links are open; this node has checkpoints of these rounds.
+    pub(super) fn opened(&mut self, rounds: &[u64]) {
+        let id = |&rounds: &u64| CheckpointId { membership: 0, rounds };
+        let kept = rounds.iter().map(id).collect();
+        let saved = Saved { nodes: vec![(B, kept)], ..Saved::default() };
+        let opened = Opened { saved, has_started: true, ..Opened::default() };
+        assert_eq!(self.input(Input::Opened(Ok(opened))), [] as [&str; 0]);
+    }
+
+    /// All are linked, and start.
+    pub(super) fn started(&mut self) -> Vec<String> {
+        self.opened(&[]);
+        for peer in [A, C] {
+            self.event(Event::Up(peer));
+        }
+        self.event(Event::Start { from: C, message: ready(C, &[]) });
+        self.after(0.1);
+        self.event(Event::Start { from: A, message: begin(0) });
+        assert_eq!(self.after(0.1), ["to 2: begin after 0", "restore round 0"]);
+        self.input(Input::Restored(Ok(None)))
+    }
+}
+
+pub(super) fn ready(node: NodeId, rounds: &[u64]) -> StartMessage {
+    let id = |&rounds: &u64| CheckpointId { membership: 0, rounds };
+    let kept = rounds.iter().map(id).collect();
+    StartMessage::Ready(Saved { nodes: vec![(node, kept)], ..Saved::default() })
+}
+
+pub(super) fn begin(rounds: u64) -> StartMessage {
+    StartMessage::Begin(Beginning { rounds, ..Beginning::default() })
+}
+
+pub(super) fn leaves(node: NodeId, leaves: bool) -> Cause {
+    Cause { node, text: "its disk is full".into(), leaves }
+}
