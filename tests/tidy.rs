@@ -79,9 +79,6 @@ const ORDERED: [&str; 7] = ["gossip", "cluster", "sim", "links", "compress", "mi
 /// Folders that are given the time.
 const CLOCKLESS: [&str; 4] = ["gossip", "links", "predict", "sim"];
 
-/// A test in files of its own, which runs whole nodes.
-const FAULTS: &str = "src/net/faults/";
-
 /// Characters of a line, at the most.
 const WIDEST: usize = 100;
 
@@ -103,7 +100,7 @@ const BESIDE: [&str; 10] = [
 fn imports_point_one_way() {
     let place = |module: &str| LAYERS.iter().position(|(name, _)| *name == module);
     let mut wrong = Vec::new();
-    for source in program().iter().filter(|source| !source.path.starts_with(FAULTS)) {
+    for source in program() {
         let (path, module) = (&source.path, source.layer());
         let Some(here) = place(&module) else {
             // lib.rs declares modules and belongs to no layer.

@@ -4,7 +4,7 @@ use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
 
 use super::members::assembly::News;
-use crate::{drive::Change, run::Checkpoint, units::NodeId};
+use crate::{drive::Change, units::NodeId};
 
 /// When checkpoints are written. A newer schedule replaces an older one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,24 +46,6 @@ pub struct Saved {
 }
 
 impl Saved {
-    /// That of one node with these checkpoints, ascending by rounds.
-    pub(crate) fn of<'c>(me: NodeId, checkpoints: impl Iterator<Item = &'c Checkpoint>) -> Saved {
-        let id = |kept: &Checkpoint| CheckpointId {
-            membership: kept.membership,
-            rounds: kept.snapshot.rounds.0,
-        };
-        let mut all: Vec<(CheckpointId, &Checkpoint)> =
-            checkpoints.map(|kept| (id(kept), kept)).collect();
-        all.sort_unstable_by_key(|(id, _)| *id);
-        let kept = all[all.len().saturating_sub(MOST_ROUNDS)..].iter().map(|(id, _)| *id);
-        let mut saved = Saved { nodes: vec![(me, kept.collect())], ..Saved::default() };
-        if let Some((_, newest)) = all.last() {
-            saved.common = CheckpointId { membership: newest.membership, rounds: newest.common };
-            saved.history.clone_from(&newest.history);
-        }
-        saved
-    }
-
     /// The newest checkpoint of these nodes.
     pub fn newest(&self) -> CheckpointId {
         self.nodes.iter().flat_map(|(_, kept)| kept).copied().max().unwrap_or_default()

@@ -16,6 +16,7 @@
 //! * [`rounds`]: the rounds of the core, and how long this node waits ([`waiting`]).
 //! * [`checkpoints`]: after which rounds all members write them, and which ones are removed.
 //! * [`members`]: who continues without nodes that are absent, and whom this node refuses.
+//! * [`kept`]: what every driver does with the checkpoints of its node.
 //! * [`commit`]: no node leaves before all have written their results.
 //!
 //! A node has two numbers: that in the topology of the run, and that among the members
@@ -26,6 +27,7 @@ pub(crate) mod checkpoints;
 pub(crate) mod commit;
 pub(crate) mod effect;
 pub(crate) mod event;
+pub(crate) mod kept;
 pub(crate) mod machine;
 pub(crate) mod members;
 pub(crate) mod message;

@@ -58,9 +58,7 @@ mod write;
 pub use dataset::{Columns, Dataset, Gaps, Identifiers, Target, Task};
 pub use embedded::{Datasets, EMBEDDED, Embedded};
 pub use error::DataError;
-#[cfg(test)]
-pub(crate) use file::disk::WriteContents;
-pub(crate) use file::disk::{Disk, FileSystem, ReadOnly, replace_file};
+pub(crate) use file::disk::{Disk, FileSystem, ReadOnly, WriteContents, replace_file};
 pub use format::{Format, ReadTable};
 pub use list::FORMATS;
 pub(crate) use load::{beside, path_beside};

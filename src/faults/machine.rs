@@ -1,53 +1,34 @@
 //! A machine: its disk, and the program that runs on it.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::VecDeque, path::Path, sync::Arc};
 
+use super::disk::Memory;
 use crate::{
-    cluster::{
-        Cluster, Input,
-        members::ban::Ban,
-        message::{Beginning, Saved},
-    },
-    drive::{Ended, Learner, Membership},
+    cluster::{Cluster, Input, members::ban::Ban, message::Beginning},
+    config::ConfigError,
+    drive::{Ended, Learner},
     gossip::Traffic,
-    run::{Checkpoint, checkpoint::Written},
+    run::{
+        Checkpoint, Checkpoints, Design,
+        checkpoint::{Every, Owner, Written},
+    },
     state::State,
     units::{NodeId, Time},
 };
-
-/// The disk of a machine.
-#[derive(Default)]
-pub(super) struct Disk {
-    pub checkpoints: BTreeMap<u64, Checkpoint>,
-    pub membership: Option<Membership>,
-    /// Whether the run has begun here.
-    pub begun: bool,
-    pub results: Option<Ended>,
-    /// How many faults keep it full.
-    pub full: u32,
-    /// How often a program was started here.
-    pub starts: u64,
-}
-
-impl Disk {
-    /// The results that are written, if any.
-    pub(super) fn written(&self) -> Option<Written> {
-        self.results.as_ref().map(|made| Written::of(&made.mean, &made.history))
-    }
-
-    /// What other nodes must know of its checkpoints; `me` is this node's number among the members.
-    pub(super) fn saved(&self, me: NodeId) -> Saved {
-        Saved::of(me, self.checkpoints.values())
-    }
-}
 
 /// A program that runs.
 pub(super) struct Program<'a> {
     pub cluster: Cluster<'a>,
     pub learner: Box<dyn Learner>,
+    pub checkpoints: Checkpoints,
+    /// Checkpoints that are being written, and when the last of them is.
+    pub writes: VecDeque<Checkpoint>,
+    pub written: Time,
+    /// It waits for its disk.
+    pub blocked: bool,
+    /// The results that it had when it started, and whether it has gone back since.
+    pub complete: bool,
+    pub resumed: bool,
     /// The learner's state at the beginning.
     pub initial: State,
     /// The number of the links that it has opened last.
@@ -91,16 +72,43 @@ pub(super) struct Program<'a> {
 /// A machine.
 #[derive(Default)]
 pub(super) struct Machine<'a> {
-    pub disk: Disk,
+    pub files: Arc<Memory>,
+    /// The results on its disk.
+    pub results: Option<Ended>,
+    /// How often a program was started here.
+    pub starts: u64,
     pub program: Option<Program<'a>>,
     /// How many faults keep it down.
     pub down: u32,
     /// How much longer its gradients take.
     pub slow: f64,
+    /// How much longer its disk takes for a checkpoint.
+    pub slow_disk: u64,
     /// How it ended last: with results, or with an error.
     pub ended: Option<Result<(), String>>,
     /// How often its program has ended with an error since the last fault was over.
     pub tries: u32,
     /// The rounds that it has done, in all attempts.
     pub rounds: u64,
+}
+
+impl Machine<'_> {
+    /// The checkpoints of this node, as its program finds them.
+    ///
+    /// # Errors
+    /// If its disk is full, or has files that cannot be used.
+    pub(super) fn checkpoints(
+        &self,
+        design: &Design,
+        node: NodeId,
+    ) -> Result<Checkpoints, ConfigError> {
+        // No other run has files there.
+        let sections = Default::default();
+        let (owner, every) = (Owner::new(design, node, &sections), Every::of(design));
+        let disk = self.files.clone();
+        let mut all = Checkpoints::open_on(disk, Path::new("run"), every, owner, &sections)?;
+        let results = self.results.as_ref();
+        all.results = results.map(|made| Written::of(&made.mean, &made.history));
+        Ok(all)
+    }
 }

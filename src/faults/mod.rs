@@ -1,8 +1,8 @@
 //! Runs with faults, in virtual time: what a network does when programs are killed, links are cut
 //! and disks are lost.
 //!
-//! Each machine performs the `cluster::Cluster` of a real node, with its learner and a disk in
-//! memory. Links have the latency, rate and jitter of the experiment's network; the frames on them
+//! Each machine performs the `cluster::Cluster` of a real node, with its learner and the files of
+//! its checkpoints on a disk in memory. Links have the latency, rate and jitter of the experiment's network; the frames on them
 //! are real. The ends of a link that is down try to connect every 300 ms; a handshake takes no
 //! time. A connection that carries nothing is given up after three heartbeats. Not part of it:
 //! encryption, acknowledgements, the time of writing, and signs of work, which arrive at once.
@@ -12,6 +12,9 @@
 //! * `perform`: the effects of a node.
 //! * `wire` and `wires`: connections, what they carry, how they break.
 
+#[cfg(test)]
+mod check;
+mod disk;
 #[cfg(test)]
 mod liar;
 mod machine;
@@ -54,6 +57,8 @@ pub struct Story {
     pub stuck: Vec<NodeId>,
     /// The summary of the run; `None` if no node has results.
     pub summary: Option<Summary>,
+    /// What identifies the mean that each node has on its disk; `None` if it has none.
+    pub means: Vec<Option<u64>>,
     /// The time at which the last node ended.
     pub time: Time,
     /// How often a program was started again.

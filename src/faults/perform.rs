@@ -9,8 +9,9 @@ use super::{
 };
 use crate::{
     cluster::{
-        Cluster, Effect, Facts, Input, Keeps, Opened, Opening, Outcome, Restored, Terms,
+        Cluster, Effect, Facts, Input, Opened, Opening, Outcome, Restored, Terms,
         event::Event,
+        kept::{self, Place},
         members::keys::Named,
         message::{Beginning, Stamp, StartMessage},
         waiting::{
@@ -18,10 +19,11 @@ use crate::{
             pace::{Alive, Paces},
         },
     },
-    drive::{self, Conclusion, Elapsed, Ended, Learner, RunError},
+    drive::{self, Conclusion, Elapsed, Ended, Learner, Membership, RunError},
+    experiment::Policy,
     gossip::{self, Cause, Traffic, snapshot::Snapshot, tree::Readers},
     links::ComputeModel,
-    run::{Checkpoint, checkpoint::Every},
+    run::checkpoint::Every,
     state::State,
     units::{NodeId, Time},
 };
@@ -30,6 +32,10 @@ use crate::{
 const GOODBYE: u64 = 300_000_000;
 const PARTING: u64 = 5_000_000_000;
 
+/// How long a disk takes to write a checkpoint, and how many may wait for it.
+const WRITE: u64 = 2_000_000;
+const WRITES: usize = 2;
+
 impl World<'_> {
     /// A machine starts its program.
     pub(super) fn start(&mut self, node: NodeId) {
@@ -37,30 +43,27 @@ impl World<'_> {
         if machine.down > 0 || machine.program.is_some() || machine.ended == Some(Ok(())) {
             return;
         }
-        let used = machine.disk.begun;
-        // It has its results, and all others have theirs.
-        if machine.disk.results.is_some() && machine.disk.checkpoints.is_empty() {
-            return self.ended(node, Ok(()));
-        }
-        machine.disk.starts += 1;
-        if machine.disk.starts > 1 || machine.ended.is_some() {
+        let whole = self.whole;
+        let design = &whole.design;
+        let opened = machine.checkpoints(design, node);
+        let kept = opened.and_then(|opened| Ok((kept::keeps(&opened)?, opened)));
+        let complete = machine.results.is_some();
+        machine.starts += 1;
+        let again = machine.starts > 1;
+        let (keeps, checkpoints) = match kept {
+            // It has its results, and all others have theirs.
+            Ok((_, kept)) if complete && kept.is_empty() => return self.ended(node, Ok(())),
+            Ok(kept) => kept,
+            Err(error) => return self.ended(node, Err(error.to_string())),
+        };
+        if again {
             self.restarts += 1;
             self.note(Some(node), "its program starts again".into());
         }
-        let whole = self.whole;
-        let design = &whole.design;
         let mut learner: Box<dyn Learner> = Box::new(whole.learner(node));
         let config = design.node(node, learner.setup(), Readers::Everyone);
         let mut initial = State::default();
         learner.state(&mut initial);
-        let disk = &self.machines[node.index()].disk;
-        let keeps = Keeps {
-            every: Every::of(design),
-            last: None,
-            used,
-            written: disk.written(),
-            adopted: disk.membership.clone(),
-        };
         let limits = Limits::of(&design.experiment);
         let keys = Arc::new(Named(node));
         let terms = Terms { limits, keeps: Some(keeps), resumes: true, confirms: true, keys };
@@ -74,6 +77,12 @@ impl World<'_> {
         self.machines[node.index()].program = Some(Program {
             cluster,
             learner,
+            checkpoints,
+            writes: VecDeque::new(),
+            written: now,
+            blocked: false,
+            complete,
+            resumed: false,
             initial,
             incarnation: 0,
             because: None,
@@ -184,6 +193,9 @@ impl World<'_> {
             }
             let now = self.instant();
             let Some(program) = &mut self.machines[node.index()].program else { return };
+            if program.blocked {
+                return;
+            }
             let Some(input) = program.inputs.pop_front() else { return };
             program.cluster.handle(now, input, &mut effects);
         }
@@ -200,7 +212,7 @@ impl World<'_> {
             Effect::Core(effect) => self.perform_core(node, effect),
             Effect::Open(opening) => {
                 let opened = self.open(node, &opening);
-                self.reply(node, Input::Opened(Ok(opened)));
+                self.reply(node, Input::Opened(opened));
             }
             Effect::SendStart { to, message } => self.send_start(node, to, message),
             Effect::Publish(saves) => self.publish(node, &saves),
@@ -217,39 +229,39 @@ impl World<'_> {
             Effect::Begin(at) => self.begin_rounds(node, &at),
             Effect::Write { snapshot, stamp } => self.write_checkpoint(node, *snapshot, stamp),
             Effect::Retain(rounds) => {
-                self.machines[node.index()].disk.checkpoints.retain(|saved, _| *saved >= rounds);
+                if let Some(program) = &self.machines[node.index()].program {
+                    program.checkpoints.retain(|saved| saved >= rounds);
+                }
             }
-            Effect::Record(membership) => {
-                let disk = &mut self.machines[node.index()].disk;
-                let recorded = match disk.full {
-                    0 => {
-                        disk.membership = Some(membership);
-                        Ok(())
-                    }
-                    _ => Err(RunError::Host(
-                        "the membership cannot be recorded: the disk is full".into(),
-                    )),
-                };
-                self.reply(node, Input::Recorded(recorded));
-            }
+            Effect::Record(membership) => self.record(node, &membership),
             Effect::Results { records, history } => {
                 let machine = &mut self.machines[node.index()];
                 let Some(program) = &mut machine.program else { return };
                 let model = std::mem::take(&mut program.model);
                 let model = Arc::unwrap_or_clone(model);
                 let (mean, traffic) = (std::mem::take(&mut program.mean), program.traffic);
-                let ended = Ended { model, mean, records, traffic, history };
-                if machine.disk.full == 0 {
-                    machine.disk.results = Some(ended);
+                if !machine.files.is_full() {
+                    machine.results = Some(Ended { model, mean, records, traffic, history });
                 }
             }
-            Effect::Clear { .. } => self.machines[node.index()].disk.checkpoints.clear(),
+            Effect::Clear { folder } => {
+                self.write_all(node);
+                if let Some(program) = &self.machines[node.index()].program {
+                    match folder {
+                        true => program.checkpoints.remove(),
+                        false => program.checkpoints.retain(|_| false),
+                    }
+                }
+            }
             Effect::Close { reason, .. } => self.say_goodbye(node, reason),
             Effect::End(outcome) => self.finish(node, outcome),
             Effect::Salvage(_) => self.stop_computing(node),
             Effect::Warn(text) => self.note(Some(node), text),
             Effect::Resumes(rounds) => {
                 let machine = &mut self.machines[node.index()];
+                if let Some(program) = &mut machine.program {
+                    program.resumed = true;
+                }
                 self.repeated += machine.rounds.saturating_sub(rounds.0);
                 machine.rounds = rounds.0;
             }
@@ -340,13 +352,12 @@ impl World<'_> {
     }
 
     /// Opens links, in place of those that are open.
-    fn open(&mut self, node: NodeId, opening: &Opening) -> Opened {
+    fn open(&mut self, node: NodeId, opening: &Opening) -> Result<Opened, RunError> {
         self.drop_links(node);
+        self.write_all(node);
         let incarnation = self.id();
         let machine = &mut self.machines[node.index()];
-        let (disk, Some(program)) = (&machine.disk, &mut machine.program) else {
-            return Opened::default();
-        };
+        let Some(program) = &mut machine.program else { return Ok(Opened::default()) };
         (program.incarnation, program.chooses) = (incarnation, opening.chooses);
         program.because = opening.because;
         program.bans.clone_from(&opening.bans);
@@ -356,15 +367,16 @@ impl World<'_> {
             let learner = &mut program.learner;
             let _ = program.initial.clone().restore(|visitor| _ = learner.state(visitor));
         }
+        let kept = &program.checkpoints;
         if opening.chooses {
-            let newest = disk.checkpoints.keys().next_back().copied().unwrap_or(0);
-            let has_started = disk.begun;
-            return Opened { has_started, newest, ..Opened::default() };
+            let (has_started, newest) = (kept.has_started(), kept.newest());
+            return Ok(Opened { has_started, newest, ..Opened::default() });
         }
         let all = program.cluster.part().whole.topology.nodes();
         let needs_setup = opening.resets || !opening.membership.is_whole(all);
         let setup = needs_setup.then(|| program.learner.setup()).flatten();
-        Opened { setup, saved: disk.saved(program.cluster.part().id), ..Opened::default() }
+        let (saved, _) = kept::saved(program.cluster.part().id, Some(kept))?;
+        Ok(Opened { setup, saved, ..Opened::default() })
     }
 
     fn send_start(&mut self, node: NodeId, to: NodeId, message: StartMessage) {
@@ -382,62 +394,83 @@ impl World<'_> {
         let machine = &mut self.machines[node.index()];
         let Some(program) = &mut machine.program else { return Ok(None) };
         (program.begun, program.begins) = (true, Some(at.clone()));
-        (program.before, program.setup) = (Time(0), Vec::new());
-        if at.rounds == 0 || at.without.contains(&program.cluster.part().id) {
-            return Ok(None);
+        let (me, kept) = (program.cluster.part().id, Some(&program.checkpoints));
+        let Place { restored, before, setup } =
+            kept::put_back(me, at, kept, None, &mut *program.learner)?;
+        (program.before, program.setup) = (before.time, setup);
+        if restored.is_some() {
+            program.spent = before.computing;
         }
-        let Some(kept) = machine.disk.checkpoints.get(&at.rounds).cloned() else {
-            let text = format!("there is no checkpoint of round {}", at.rounds);
-            return Err(RunError::Stuck(text));
-        };
-        let Checkpoint { snapshot, learner: state, setup: merged, time, computing, .. } = kept;
-        (program.before, program.spent) = (time, computing);
-        if !at.from_mean {
-            program.learner.prepare(&merged).map_err(RunError::Agreement)?;
-            let learner = &mut program.learner;
-            state.restore(|visitor| _ = learner.state(visitor)).map_err(RunError::Stuck)?;
-            program.setup.clone_from(&merged);
-        }
-        Ok(Some(Restored { snapshot, merged }))
+        Ok(restored)
     }
 
     /// The rounds begin.
     fn begin_rounds(&mut self, node: NodeId, at: &Beginning) {
         let now = self.now();
-        let machine = &mut self.machines[node.index()];
-        let Some(program) = &mut machine.program else { return };
-        let lacks = at.without.contains(&program.cluster.part().id);
-        machine.disk.checkpoints.retain(|saved, _| *saved == at.rounds && !lacks);
-        machine.disk.begun = true;
+        let Some(program) = &mut self.machines[node.index()].program else { return };
+        kept::begin(program.cluster.part().id, at, &program.checkpoints);
         program.started = now;
     }
 
+    /// Records a membership.
+    fn record(&mut self, node: NodeId, membership: &Membership) {
+        let Some(program) = &mut self.machines[node.index()].program else { return };
+        let recorded = program.checkpoints.adopt(membership).map_err(RunError::Setup);
+        #[cfg(test)]
+        let is_recorded = recorded.is_ok();
+        program.inputs.push_back(Input::Recorded(recorded));
+        #[cfg(test)]
+        if is_recorded {
+            self.check_recorded(node);
+        }
+    }
+
+    /// Begins to write a checkpoint. As a real node, a program whose third one is due waits.
     fn write_checkpoint(&mut self, node: NodeId, snapshot: Snapshot, stamp: Stamp) {
         let now = self.now();
         let machine = &mut self.machines[node.index()];
         let Some(program) = &mut machine.program else { return };
-        if machine.disk.full > 0 {
-            return self.note(Some(node), "no checkpoint: the disk is full".into());
+        if let Every::Time(_) = program.checkpoints.every
+            && program.writes.len() >= WRITES
+        {
+            let text = format!("no checkpoint of round {}: the disk is too slow", snapshot.rounds);
+            return self.note(Some(node), text);
         }
         let mut learner = State::default();
         program.learner.state(&mut learner);
-        let rounds = snapshot.rounds.0;
         let time = Time(program.before.0 + now.0 - program.started.0);
-        let Stamp { common, membership, history } = stamp;
-        let (setup, computing) = (program.setup.clone(), program.spent);
-        let checkpoint = Checkpoint {
-            snapshot,
-            learner,
-            setup,
-            time,
-            computing,
-            common,
-            membership,
-            history,
-            ..Checkpoint::default()
-        };
-        machine.disk.checkpoints.insert(rounds, checkpoint);
-        program.inputs.push_back(Input::Event(Event::Durable(rounds)));
+        let elapsed = Elapsed { time, computing: program.spent };
+        let setup = program.setup.clone();
+        let checkpoint = stamp.checkpoint(snapshot, learner, setup, elapsed);
+        program.writes.push_back(checkpoint);
+        program.blocked = program.writes.len() > WRITES;
+        program.written = Time(program.written.max(now).0 + WRITE + machine.slow_disk);
+        let (when, generation) = (program.written, program.incarnation);
+        self.post_at(when, Happening::Written { machine: node, generation });
+    }
+
+    /// A checkpoint is written, if it still was to be.
+    pub(super) fn written(&mut self, node: NodeId) {
+        let Some(program) = &mut self.machines[node.index()].program else { return };
+        let Some(checkpoint) = program.writes.pop_front() else { return };
+        let rounds = checkpoint.snapshot.rounds.0;
+        program.blocked = false;
+        match program.checkpoints.write(&checkpoint) {
+            Ok(()) => self.feed(node, Input::Event(Event::Durable(rounds))),
+            Err(_) => {
+                self.note(Some(node), format!("no checkpoint of round {rounds}: the disk is full"));
+                self.perform_all(node, Vec::new());
+            }
+        }
+    }
+
+    /// Writes all that was to be written, before links are opened or files removed.
+    fn write_all(&mut self, node: NodeId) {
+        let Some(program) = &mut self.machines[node.index()].program else { return };
+        for checkpoint in std::mem::take(&mut program.writes) {
+            let _ = program.checkpoints.write(&checkpoint);
+        }
+        program.blocked = false;
     }
 
     /// A node says goodbye once its neighbours have all its frames.
@@ -491,13 +524,18 @@ impl World<'_> {
     /// A program ends.
     fn finish(&mut self, node: NodeId, outcome: Outcome) {
         let design = &self.whole.design;
+        let may_continue = design.experiment.absence.policy == Policy::Continue;
+        let Some(program) = &self.machines[node.index()].program else { return };
         let outcome = match outcome {
-            Outcome::Results | Outcome::Failed(RunError::Over) => Ok(()),
+            Outcome::Results => Ok(()),
+            Outcome::Failed(error)
+                if program.complete && error.confirms(program.resumed, may_continue) =>
+            {
+                program.checkpoints.retain(|_| false);
+                Ok(())
+            }
             Outcome::Failed(error) => Err(error.describe(&design.topology)),
         };
-        if outcome.is_ok() {
-            self.machines[node.index()].disk.checkpoints.clear();
-        }
         self.ended(node, outcome);
     }
 }

@@ -17,6 +17,9 @@ use crate::{
 /// The most faults of one run.
 const MOST: usize = 1_000;
 
+/// How many names of nodes a message lists.
+const SHOWN: usize = 20;
+
 /// When a fault begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum When {
@@ -33,6 +36,8 @@ pub enum DiskAfter {
     /// All that was written.
     #[default]
     Kept,
+    /// What was synced: the machine has lost its power.
+    Unsynced,
     /// Nothing.
     Lost,
     /// All but the newest checkpoint, which cannot be used.
@@ -51,14 +56,18 @@ pub enum Kind {
     Hang(Vec<NodeId>),
     /// These links carry nothing, and nobody is told.
     Cut(Vec<(NodeId, NodeId)>),
+    /// Nothing passes from the first to the second node of these links.
+    OneWay(Vec<(NodeId, NodeId)>),
     /// Nothing passes between these nodes and the others.
     Partition(Vec<NodeId>),
-    /// The connections of these links are reset; they can connect again at once.
+    /// The connections of these links are reset, and one end only sees the next handshake succeed.
     Reset(Vec<(NodeId, NodeId)>),
     /// Gradients of these nodes take longer by this factor.
     Slow(Vec<NodeId>, f64),
     /// The disks of these nodes are full.
     DiskFull(Vec<NodeId>),
+    /// The disks of these nodes take so much longer for a checkpoint.
+    DiskSlow(Vec<NodeId>, Time),
 }
 
 /// A fault of a simulated run.
@@ -86,9 +95,11 @@ struct Entry {
     links: Vec<[String; 2]>,
     disk: Option<DiskAfter>,
     factor: Option<f64>,
+    seconds: Option<f64>,
 }
 
-const KINDS: &str = "kill, leave, hang, cut, partition, reset, slow or disk-full";
+const KINDS: &str =
+    "kill, leave, hang, cut, one-way, partition, reset, slow, disk-full or disk-slow";
 
 /// The faults that an argument names: `seed:N`, or a file of TOML.
 ///
@@ -103,7 +114,8 @@ pub fn faults_of(argument: &str, design: &Design) -> Result<Vec<Fault>, ConfigEr
     }
     let path = Path::new(argument);
     let text = inputs::read_to_string(path).map_err(|error| {
-        ConfigError::new("faults", argument, format!("cannot be read: {error}"))
+        let problem = format!("cannot be read: {error}; seed:N draws faults from a number");
+        ConfigError::new("faults", argument, problem)
     })?;
     parse(&text, &design.topology).map_err(|error| error.within(path.display()))
 }
@@ -146,19 +158,26 @@ impl Entry {
         let node = |name: &String| {
             let mut all = (0..topology.nodes()).map(NodeId::from);
             all.find(|node| topology.node(*node).name == *name).ok_or_else(|| {
-                ConfigError::new(key("nodes"), name, "the topology has no node of this name")
+                let known: Vec<&str> = (0..topology.nodes())
+                    .take(SHOWN)
+                    .map(|node| topology.node(node.into()).name.as_str())
+                    .collect();
+                let more = if topology.nodes() > SHOWN { " and others" } else { "" };
+                let known = format!("the topology has the nodes {}{more}", known.join(", "));
+                ConfigError::new(key("nodes"), name, known)
             })
         };
         let nodes = self.nodes.iter().map(node).collect::<Result<Vec<_>, _>>()?;
         let link = |[a, b]: &[String; 2]| {
             let (a, b) = (node(a)?, node(b)?);
             match topology.link(a, b) {
+                Some(_) if self.kind == "one-way" => Ok((a, b)),
                 Some(_) => Ok((a.min(b), a.max(b))),
                 None => Err(wrong("links", "the topology has no link between these nodes")),
             }
         };
         let links = self.links.iter().map(link).collect::<Result<Vec<_>, _>>()?;
-        let by_links = matches!(self.kind.as_str(), "cut" | "reset");
+        let by_links = matches!(self.kind.as_str(), "cut" | "one-way" | "reset");
         if by_links == links.is_empty() || by_links != nodes.is_empty() {
             return Err(match by_links {
                 true => wrong("links", "expected the names of both ends of links, and no nodes"),
@@ -171,12 +190,16 @@ impl Entry {
         if self.factor.is_some() != (self.kind == "slow") {
             return Err(wrong("factor", "a fault of the kind slow has it, and no other one"));
         }
+        if self.seconds.is_some() != (self.kind == "disk-slow") {
+            return Err(wrong("seconds", "a fault of the kind disk-slow has it, and no other one"));
+        }
         let kind = match self.kind.as_str() {
             "kill" => Kind::Kill(nodes, self.disk.unwrap_or_default()),
             "leave" if nodes.len() == 1 => Kind::Leave(nodes[0]),
             "leave" => return Err(wrong("nodes", "expected one node")),
             "hang" => Kind::Hang(nodes),
             "cut" => Kind::Cut(links),
+            "one-way" => Kind::OneWay(links),
             "partition" => Kind::Partition(nodes),
             "reset" => Kind::Reset(links),
             "slow" => match self.factor.filter(|factor| (1.0..=1e6).contains(factor)) {
@@ -184,6 +207,10 @@ impl Entry {
                 None => return Err(wrong("factor", "expected a number from 1 to 1e6")),
             },
             "disk-full" => Kind::DiskFull(nodes),
+            "disk-slow" => match self.seconds.and_then(seconds) {
+                Some(time) => Kind::DiskSlow(nodes, time),
+                None => return Err(wrong("seconds", "expected a number from 0 to 1e9")),
+            },
             other => {
                 return Err(ConfigError::new(key("kind"), other, format!("expected {KINDS}")));
             }
@@ -225,7 +252,7 @@ fn any(rng: &mut Sequence, may_continue: bool, topology: &Topology) -> Kind {
         if some.is_empty() { all[..1].to_vec() } else { some }
     };
     let one = pick(rng, &all);
-    match rng.below(14) {
+    match rng.below(16) {
         0..=4 => {
             let nodes = match rng.below(6) {
                 0 => all.clone(),
@@ -235,6 +262,7 @@ fn any(rng: &mut Sequence, may_continue: bool, topology: &Topology) -> Kind {
             let disk = match rng.below(8) {
                 0 => DiskAfter::Lost,
                 1 => DiskAfter::Damaged,
+                2..=4 => DiskAfter::Unsynced,
                 _ => DiskAfter::Kept,
             };
             Kind::Kill(nodes, disk)
@@ -244,6 +272,11 @@ fn any(rng: &mut Sequence, may_continue: bool, topology: &Topology) -> Kind {
         7 | 8 if !edges.is_empty() => Kind::Reset(vec![pick(rng, &edges)]),
         9 | 10 => Kind::Slow(vec![one], 20.0),
         11 => Kind::DiskFull(vec![one]),
+        12 => Kind::DiskSlow(vec![one], Time((rng.below(3_000)) * 1_000_000)),
+        13 if !edges.is_empty() => {
+            let (a, b) = pick(rng, &edges);
+            Kind::OneWay(vec![if rng.below(2) == 0 { (a, b) } else { (b, a) }])
+        }
         _ if may_continue => Kind::Leave(one),
         _ => Kind::Hang(vec![one]),
     }
@@ -262,6 +295,7 @@ impl Kind {
             Kind::Kill(nodes, disk) => {
                 let disk = match disk {
                     DiskAfter::Kept => "",
+                    DiskAfter::Unsynced => "; the power fails",
                     DiskAfter::Lost => "; the files are lost",
                     DiskAfter::Damaged => "; the newest checkpoint is damaged",
                 };
@@ -270,12 +304,21 @@ impl Kind {
             Kind::Leave(node) => format!("asked to leave: {}", name(node)),
             Kind::Hang(nodes) => format!("not reachable: {}", names(nodes)),
             Kind::Cut(of) => format!("cut: {}", links(of)),
+            Kind::OneWay(of) => {
+                let one = |(a, b): &(NodeId, NodeId)| format!("{} to {}", name(a), name(b));
+                let all = of.iter().map(one).collect::<Vec<_>>().join(", ");
+                format!("nothing passes from {all}")
+            }
             Kind::Partition(nodes) => format!("apart from the others: {}", names(nodes)),
             Kind::Reset(of) => format!("connections reset: {}", links(of)),
             Kind::Slow(nodes, factor) => {
                 format!("gradients take {factor} times as long: {}", names(nodes))
             }
             Kind::DiskFull(nodes) => format!("disk full: {}", names(nodes)),
+            Kind::DiskSlow(nodes, Time(time)) => {
+                let time = *time as f64 / 1e9;
+                format!("disks take {time} s longer for a checkpoint: {}", names(nodes))
+            }
         }
     }
 }
@@ -306,12 +349,14 @@ mod tests {
     fn what_cannot_be_is_refused_with_its_place() {
         for (entry, place, accepted) in [
             ("kind = 'kil'\nnodes = ['1']\nat_s = 1", "fault 1: kind", KINDS),
-            ("kind = 'kill'\nnodes = ['x']\nat_s = 1", "fault 1: nodes", "no node of this name"),
+            ("kind = 'kill'\nnodes = ['x']\nat_s = 1", "fault 1: nodes", "nodes 0, 1, 2, 3"),
             ("kind = 'kill'\nat_s = 1", "fault 1: nodes", "expected the names of nodes"),
             ("kind = 'kill'\nnodes = ['1']", "fault 1: at_s", "either at_s or at_round"),
             ("kind = 'kill'\nnodes = ['1']\nat_s = -1", "fault 1: at_s", "from 0 to 1e9"),
             ("kind = 'cut'\nlinks = [['0', '2']]\nat_s = 1", "fault 1: links", "no link between"),
             ("kind = 'slow'\nnodes = ['1']\nat_s = 1", "fault 1: factor", "kind slow"),
+            ("kind = 'disk-slow'\nnodes = ['1']\nat_s = 1", "fault 1: seconds", "disk-slow"),
+            ("kind = 'one-way'\nnodes = ['1']\nat_s = 1", "fault 1: links", "both ends"),
             ("kind = 'hang'\nnodes = ['1']\nat_s = 1\ndisk = 'lost'", "fault 1: disk", "kill"),
         ] {
             let error = parse(&format!("[[fault]]\n{entry}"), &ring()).unwrap_err().to_string();

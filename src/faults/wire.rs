@@ -60,17 +60,23 @@ pub(super) struct Wire {
     pub sides: [End; 2],
     /// The connection that is open.
     pub connection: Option<u64>,
-    /// How many faults cut it, and what waits for them to be over.
-    pub cut: u32,
+    /// How many faults stop what comes from each side, and what waits for them to be over.
+    pub cut: [u32; 2],
     pub held: Vec<Happening>,
     /// When the last message to each side arrives.
     pub last: [Time; 2],
+    /// The last message of the next handshake is lost: one side only sees it succeed.
+    pub half: bool,
 }
 
 impl Wire {
     /// The side of a node.
     pub(super) fn side(&self, node: NodeId) -> usize {
         usize::from(self.ends[1] == node)
+    }
+
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut != [0; 2]
     }
 }
 
@@ -88,6 +94,11 @@ pub(super) enum Happening {
     Tick {
         machine: NodeId,
         program: u64,
+    },
+    /// A disk has written a checkpoint.
+    Written {
+        machine: NodeId,
+        generation: u64,
     },
     /// A program says goodbye no longer.
     Closed {

@@ -65,8 +65,8 @@ impl World<'_> {
     /// The ends of a link try to connect.
     pub(super) fn dial(&mut self, wire: usize) {
         self.post(DIAL, Happening::Dial(wire));
-        let Wire { ends, sides, connection, cut, .. } = &self.wires[wire];
-        if connection.is_some() || *cut > 0 || sides.iter().any(|end| end.over) {
+        let Wire { ends, sides, connection, .. } = &self.wires[wire];
+        if connection.is_some() || self.wires[wire].is_cut() || sides.iter().any(|end| end.over) {
             return;
         }
         let [a, b] = ends.map(|node| self.machines[node.index()].program.as_ref());
@@ -98,6 +98,11 @@ impl World<'_> {
         let (ids, begun) = ([a.incarnation, b.incarnation], [a.begun, b.begun]);
         let connection = self.id();
         self.wires[wire].connection = Some(connection);
+        if std::mem::take(&mut self.wires[wire].half) {
+            let side = usize::from(connection.is_multiple_of(2));
+            self.meet(wire, side, ids[1 - side], begun[side]);
+            return self.close(wire);
+        }
         for side in [0, 1] {
             // One end may have closed it by then.
             if self.wires[wire].connection == Some(connection) {
@@ -252,7 +257,7 @@ impl World<'_> {
         if self.wires[wire].connection != Some(connection) {
             return;
         }
-        if self.wires[wire].cut > 0 {
+        if self.wires[wire].cut[from] > 0 {
             self.wires[wire].held.push(Happening::Frame { wire, from, connection });
             return;
         }
@@ -290,7 +295,7 @@ impl World<'_> {
         if self.wires[wire].connection != Some(connection) {
             return;
         }
-        if self.wires[wire].cut > 0 {
+        if self.wires[wire].cut[from] > 0 {
             let held = Happening::Message { wire, from, connection, message };
             return self.wires[wire].held.push(held);
         }
@@ -367,27 +372,35 @@ impl World<'_> {
         self.tell(wire, side, Event::Down { peer, reason: "it did not return".into() });
     }
 
-    /// A fault cuts links: nobody is told, until the silence has lasted too long.
-    pub(super) fn cut(&mut self, wires: &[usize]) {
+    /// A fault stops what comes from these sides of links: nobody is told, until the silence has
+    /// lasted too long.
+    pub(super) fn cut(&mut self, sides: &[(usize, usize)]) {
         let heartbeat = self.whole.design.experiment.absence.heartbeat_s;
         let silence = HEARTBEATS * (heartbeat * 1e9) as u64;
-        for &wire in wires {
-            self.wires[wire].cut += 1;
+        for &(wire, from) in sides {
+            self.wires[wire].cut[from] += 1;
             if let Some(connection) = self.wires[wire].connection {
                 self.post(silence, Happening::Silent { wire, connection });
             }
         }
     }
 
-    /// A cut is over: what was held arrives.
-    pub(super) fn mend(&mut self, wires: &[usize]) {
-        for &wire in wires {
-            let cut = &mut self.wires[wire].cut;
-            *cut = cut.saturating_sub(1);
-            if *cut == 0 {
-                for held in std::mem::take(&mut self.wires[wire].held) {
-                    self.post(1_000, held);
+    /// A cut is over: what was held arrives, in its order.
+    pub(super) fn mend(&mut self, sides: &[(usize, usize)]) {
+        for &(wire, from) in sides {
+            self.wires[wire].cut[from] -= 1;
+            if self.wires[wire].cut[from] > 0 {
+                continue;
+            }
+            let is_from = |happening: &mut Happening| match happening {
+                Happening::Frame { from: side, .. } | Happening::Message { from: side, .. } => {
+                    *side == from
                 }
+                _ => false,
+            };
+            let held: Vec<Happening> = self.wires[wire].held.extract_if(.., is_from).collect();
+            for held in held {
+                self.post(1_000, held);
             }
         }
     }

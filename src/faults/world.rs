@@ -1,18 +1,16 @@
 //! The world around the programs: time, machines, links, and the faults as they come.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use super::{
     Occurrence, Story,
-    machine::{Disk, Machine},
+    machine::Machine,
     schedule::{DiskAfter, Fault, Kind, When},
     wire::{End, Happening, Wire},
 };
 use crate::{
     cluster::Input,
+    digest,
     drive::RunError,
     links::{Conditions, Lines, Queue},
     run::{Summary, Whole},
@@ -54,6 +52,9 @@ pub(super) struct World<'a> {
     /// A member that sends what it should not.
     #[cfg(test)]
     pub liar: Option<super::liar::Liar>,
+    /// The memberships that nodes have recorded.
+    #[cfg(test)]
+    pub adopted: std::collections::BTreeMap<u64, crate::drive::Membership>,
 }
 
 impl<'a> World<'a> {
@@ -83,6 +84,11 @@ impl<'a> World<'a> {
             healed: Time(0),
             #[cfg(test)]
             liar: None,
+            #[cfg(test)]
+            adopted: std::collections::BTreeMap::from([(
+                0,
+                crate::drive::Membership::all(topology.nodes()),
+            )]),
         };
         for node in 0..topology.nodes() {
             world.post(0, Happening::Start(node.into()));
@@ -177,6 +183,11 @@ impl<'a> World<'a> {
                 }
             }
             Happening::Tick { machine, program } => self.tick(machine, program),
+            Happening::Written { machine, generation } => {
+                if self.incarnation(machine) == Some(generation) {
+                    self.written(machine);
+                }
+            }
             Happening::Closed { machine, generation } => {
                 if self.incarnation(machine) == Some(generation) {
                     self.feed(machine, Input::Closed);
@@ -196,8 +207,8 @@ impl<'a> World<'a> {
                 }
             }
             Happening::Silent { wire, connection } => {
-                let Wire { cut, connection: open, .. } = self.wires[wire];
-                if cut > 0 && open == Some(connection) {
+                let is_cut = self.wires[wire].is_cut();
+                if is_cut && self.wires[wire].connection == Some(connection) {
                     self.close(wire);
                 }
             }
@@ -241,16 +252,24 @@ impl<'a> World<'a> {
                 self.machines[node.index()].down += 1;
                 self.feed(*node, Input::Stop);
             }
-            Kind::Hang(_) | Kind::Cut(_) | Kind::Partition(_) => {
-                let wires = self.wires_in(kind);
-                self.cut(&wires);
+            Kind::Hang(_) | Kind::Cut(_) | Kind::OneWay(_) | Kind::Partition(_) => {
+                let sides = self.sides_in(kind);
+                self.cut(&sides);
             }
-            Kind::Reset(_) => self.wires_in(kind).into_iter().for_each(|wire| self.close(wire)),
+            Kind::Reset(_) => {
+                for (wire, _) in self.sides_in(kind) {
+                    self.wires[wire].half = true;
+                    self.close(wire);
+                }
+            }
             Kind::Slow(nodes, factor) => {
                 nodes.iter().for_each(|node| self.machines[node.index()].slow += factor - 1.0);
             }
             Kind::DiskFull(nodes) => {
-                nodes.iter().for_each(|node| self.machines[node.index()].disk.full += 1);
+                nodes.iter().for_each(|node| self.machines[node.index()].files.fill(true));
+            }
+            Kind::DiskSlow(nodes, time) => {
+                nodes.iter().for_each(|node| self.machines[node.index()].slow_disk += time.0);
             }
         }
     }
@@ -260,9 +279,9 @@ impl<'a> World<'a> {
         match kind {
             Kind::Kill(nodes, _) => nodes.iter().for_each(|node| self.rise(*node)),
             Kind::Leave(node) => self.rise(*node),
-            Kind::Hang(_) | Kind::Cut(_) | Kind::Partition(_) => {
-                let wires = self.wires_in(kind);
-                self.mend(&wires);
+            Kind::Hang(_) | Kind::Cut(_) | Kind::OneWay(_) | Kind::Partition(_) => {
+                let sides = self.sides_in(kind);
+                self.mend(&sides);
                 self.note(None, format!("over: {}", kind.describe(&self.whole.design.topology)));
             }
             Kind::Reset(_) => {}
@@ -270,35 +289,53 @@ impl<'a> World<'a> {
                 nodes.iter().for_each(|node| self.machines[node.index()].slow -= factor - 1.0);
             }
             Kind::DiskFull(nodes) => {
-                nodes.iter().for_each(|node| self.machines[node.index()].disk.full -= 1);
+                nodes.iter().for_each(|node| self.machines[node.index()].files.fill(false));
+            }
+            Kind::DiskSlow(nodes, time) => {
+                nodes.iter().for_each(|node| self.machines[node.index()].slow_disk -= time.0);
             }
         }
     }
 
-    /// The links that a fault is about.
-    fn wires_in(&self, kind: &Kind) -> Vec<usize> {
-        let is_meant = |wire: &Wire| {
+    /// The links that a fault is about, each with the sides of which it stops what they send.
+    fn sides_in(&self, kind: &Kind) -> Vec<(usize, usize)> {
+        let is_meant = |wire: &Wire, from: usize| {
             let [a, b] = wire.ends;
             match kind {
-                Kind::Cut(links) | Kind::Reset(links) => links.contains(&(a, b)),
+                Kind::Cut(links) => links.contains(&(a, b)),
+                Kind::Reset(links) => links.contains(&(a, b)) && from == 0,
+                Kind::OneWay(links) => links.contains(&(wire.ends[from], wire.ends[1 - from])),
                 Kind::Partition(group) => group.contains(&a) != group.contains(&b),
                 Kind::Hang(nodes) => nodes.contains(&a) || nodes.contains(&b),
                 _ => false,
             }
         };
-        (0..self.wires.len()).filter(|wire| is_meant(&self.wires[*wire])).collect()
+        let all = (0..self.wires.len()).flat_map(|wire| [(wire, 0), (wire, 1)]);
+        all.filter(|&(wire, from)| is_meant(&self.wires[wire], from)).collect()
     }
 
-    /// Kills the program of a machine.
+    /// Kills the program of a machine, which may be writing a checkpoint.
     fn kill(&mut self, node: NodeId, disk: DiskAfter) {
-        self.machines[node.index()].down += 1;
-        self.machines[node.index()].program = None;
+        let machine = &mut self.machines[node.index()];
+        machine.down += 1;
+        if let Some(program) = machine.program.take()
+            && let Some(checkpoint) = program.writes.front()
+        {
+            // It was killed between two of the operations that a file needs.
+            machine.files.allow(Some((program.incarnation % 3) as u32));
+            let _ = program.checkpoints.write(checkpoint);
+            machine.files.allow(None);
+        }
         self.drop_links(node);
-        let kept = &mut self.machines[node.index()].disk;
+        let machine = &mut self.machines[node.index()];
         match disk {
             DiskAfter::Kept => {}
-            DiskAfter::Lost => *kept = Disk { full: kept.full, ..Disk::default() },
-            DiskAfter::Damaged => _ = kept.checkpoints.pop_last(),
+            DiskAfter::Unsynced => machine.files.lose_power(node.0.is_multiple_of(2)),
+            DiskAfter::Lost => {
+                machine.files.wipe();
+                machine.results = None;
+            }
+            DiskAfter::Damaged => machine.files.damage(),
         }
     }
 
@@ -336,15 +373,15 @@ impl<'a> World<'a> {
             _ => None,
         });
         let ended: Vec<Option<String>> = ended.collect();
-        let mut results: BTreeMap<Vec<u32>, usize> = BTreeMap::new();
-        let bits = |mean: &[f32]| mean.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
-        let all = || self.machines.iter().filter_map(|machine| machine.disk.results.as_ref());
-        for made in all() {
-            *results.entry(bits(&made.mean)).or_insert(0) += 1;
-        }
-        // Those that most nodes have.
-        let most = results.into_iter().max_by_key(|(_, count)| *count).map(|(mean, _)| mean);
-        let made = all().find(|made| Some(bits(&made.mean)) == most);
+        let means: Vec<Option<u64>> = (self.machines.iter())
+            .map(|machine| Some(digest::short(&machine.results.as_ref()?.mean)))
+            .collect();
+        // The results that most nodes have.
+        let count = |mean: &u64| means.iter().flatten().filter(|other| *other == mean).count();
+        let most = means.iter().flatten().max_by_key(|mean| (count(mean), **mean));
+        let has_most = |machine: &usize| most.is_some() && means[*machine].as_ref() == most;
+        let made = (0..means.len()).find(has_most);
+        let made = made.and_then(|machine| self.machines[machine].results.as_ref());
         let summary = made
             .map(|made| Summary::of_run(&self.whole.design, &made.records, &made.history))
             .transpose();
@@ -352,6 +389,15 @@ impl<'a> World<'a> {
         let (time, restarts, repeated) = (self.now(), self.restarts, self.repeated);
         let waits = |node: &usize| self.machines[*node].program.is_some();
         let stuck = (0..self.machines.len()).filter(waits).map(NodeId::from).collect();
-        Ok(Story { occurrences: self.story, ended, stuck, summary, time, restarts, repeated })
+        Ok(Story {
+            occurrences: self.story,
+            ended,
+            stuck,
+            summary,
+            means,
+            time,
+            restarts,
+            repeated,
+        })
     }
 }

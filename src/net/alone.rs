@@ -15,7 +15,7 @@ use super::{
     deployment::{addresses_of, check_link},
     driver::{
         self, Network, Opens, Role,
-        links::{HostLinks, OwnRuntime},
+        links::{Links, OwnRuntime},
         observer::LocalObserver,
     },
     host::{Host, HostConfig},
@@ -312,6 +312,6 @@ impl Network for Place {
             dialled.map(|(neighbour, adjacent)| (adjacent.node, neighbour.addresses.clone()));
         host.connect(dialled);
         let runtime = OwnRuntime(Some(runtime));
-        Ok((Box::new(HostLinks { host, events, runtime }), own))
+        Ok((Links { host, events, runtime }, own))
     }
 }

@@ -16,8 +16,6 @@ mod alone;
 mod answers;
 mod deployment;
 mod driver;
-#[cfg(test)]
-mod faults;
 mod host;
 pub mod identity;
 mod link;

@@ -16,7 +16,7 @@ use libp2p::{Multiaddr, PeerId, identity::Keypair};
 use super::{
     driver::{
         self, Network, Opens, Role,
-        links::{HostLinks, Links, OwnRuntime},
+        links::{Links, OwnRuntime},
         observer::NodeObserver,
     },
     host::{Host, HostConfig},
@@ -259,7 +259,7 @@ fn together_from(
 struct Worker {
     id: NodeId,
     /// Its links, and the sender of its own events.
-    opened: Option<(Box<dyn Links>, mpsc::Sender<Event>)>,
+    opened: Option<(Links, mpsc::Sender<Event>)>,
 }
 
 impl Network for Worker {
@@ -340,8 +340,8 @@ async fn hosts(
         let ours = |node: &&NodeId| dials(&host.peer(), Directly, &peers[node.index()], Directly);
         let dialled = design.topology.neighbours(id).iter().filter(ours);
         host.connect(dialled.map(|&node| (node, addresses[node.index()].clone())));
-        let links = HostLinks { host, events, runtime: OwnRuntime::default() };
-        Worker { id, opened: Some((Box::new(links), own)) }
+        let links = Links { host, events, runtime: OwnRuntime::default() };
+        Worker { id, opened: Some((links, own)) }
     };
     Ok(hosts.into_iter().enumerate().map(worker).collect())
 }

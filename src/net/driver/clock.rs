@@ -1,4 +1,4 @@
-//! The clock of a node's own thread: that of the system, or a virtual one in fault simulations.
+//! The clock of the status of links: that of the system, or a virtual one in tests.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,6 @@ pub(crate) fn now() -> Instant {
 
 pub(crate) fn since(then: Instant) -> Duration {
     now().saturating_duration_since(then)
-}
-
-/// Whether this thread's time is virtual: then it starts no threads.
-pub(super) fn is_virtual() -> bool {
-    #[cfg(test)]
-    return virtual_time::now().is_some();
-    #[cfg(not(test))]
-    false
 }
 
 #[cfg(test)]

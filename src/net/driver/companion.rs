@@ -7,9 +7,10 @@ use std::{
         atomic::{AtomicU64, Ordering},
         mpsc::{self, Sender},
     },
+    time::Instant,
 };
 
-use super::{clock, status::Status};
+use super::status::Status;
 use crate::{
     cluster::event::Event,
     drive::{self, Learner, Lent},
@@ -52,12 +53,12 @@ pub(crate) struct Job {
 impl Job {
     pub(crate) fn compute(self, learner: &SharedLearner, hand: &mut dyn FnMut(Input)) {
         let Job { round, x, update, parts } = self;
-        let (started, mut counted) = (clock::now(), 0);
+        let (started, mut counted) = (Instant::now(), 0);
         let x = Arc::new(x);
         learner.lent.set(round, &x);
         learner.work(|learns| {
             drive::compute(learns, round, x, update, parts, &mut |input| {
-                let so_far = clock::since(started).as_nanos() as u64;
+                let so_far = started.elapsed().as_nanos() as u64;
                 // Counted before it can have an effect.
                 learner.computing.fetch_add(so_far - counted, Ordering::Relaxed);
                 counted = so_far;

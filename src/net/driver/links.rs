@@ -1,4 +1,4 @@
-//! What the thread of a node's core needs of the links: over libp2p, or simulated with faults.
+//! The links of a node, as the thread of its core uses them.
 
 use std::{
     sync::{
@@ -21,36 +21,8 @@ use crate::{
 /// How long the tasks of a runtime have to end.
 pub(crate) const SHUTDOWN: Duration = Duration::from_secs(1);
 
-/// The links of one node. Dropping them closes everything.
-pub(crate) trait Links: Send {
-    /// Queues a frame. The core sends no more than `SLOTS` of a link at a time, so there is room.
-    fn send(&mut self, to: NodeId, frame: Arc<Vec<u8>>);
-
-    /// Returns a frame's buffer: the link may deliver its next frame.
-    fn recycle(&mut self, from: NodeId, buffer: Vec<u8>);
-
-    /// Sends a start message. A new one replaces an older one that was not sent yet.
-    fn send_start(&self, to: NodeId, message: StartMessage);
-
-    /// The state of the links.
-    fn status(&self) -> &Arc<Status>;
-
-    /// Waits for the next event, of a link or of the worker itself.
-    ///
-    /// # Errors
-    /// If none came in this time, or the tasks of the links have ended.
-    fn next(&self, within: Duration) -> Result<Event, RecvTimeoutError>;
-
-    /// All nodes have written their results: a lost link is not awaited.
-    fn set_over(&mut self);
-
-    /// Says goodbye once the neighbours have all frames, and closes; with a `reason` the run ends
-    /// early. `stop` is called again and again and returns whether to wait no longer.
-    fn finish(self: Box<Self>, reason: Option<Cause>, stop: &mut dyn FnMut() -> bool);
-}
-
-/// The links of a libp2p host.
-pub(crate) struct HostLinks {
+/// The links of a libp2p host. Dropping them closes everything.
+pub(crate) struct Links {
     pub host: Host,
     /// Events of its tasks and of the worker.
     pub events: Receiver<Event>,
@@ -70,33 +42,44 @@ impl Drop for OwnRuntime {
     }
 }
 
-impl Links for HostLinks {
-    fn send(&mut self, to: NodeId, frame: Arc<Vec<u8>>) {
+impl Links {
+    /// Queues a frame. The core sends no more than `SLOTS` of a link at a time, so there is room.
+    pub(super) fn send(&mut self, to: NodeId, frame: Arc<Vec<u8>>) {
         self.host.send(to, frame);
     }
 
-    fn recycle(&mut self, from: NodeId, buffer: Vec<u8>) {
+    /// Returns a frame's buffer: the link may deliver its next frame.
+    pub(super) fn recycle(&mut self, from: NodeId, buffer: Vec<u8>) {
         self.host.recycle(from, buffer);
     }
 
-    fn send_start(&self, to: NodeId, message: StartMessage) {
+    /// Sends a start message. A new one replaces an older one that was not sent yet.
+    pub(super) fn send_start(&self, to: NodeId, message: StartMessage) {
         self.host.send_start(to, message);
     }
 
-    fn status(&self) -> &Arc<Status> {
+    /// The state of the links.
+    pub(super) fn status(&self) -> &Arc<Status> {
         self.host.status()
     }
 
-    fn next(&self, within: Duration) -> Result<Event, RecvTimeoutError> {
+    /// Waits for the next event, of a link or of the worker itself.
+    ///
+    /// # Errors
+    /// If none came in this time, or the tasks of the links have ended.
+    pub(super) fn next(&self, within: Duration) -> Result<Event, RecvTimeoutError> {
         self.events.recv_timeout(within)
     }
 
-    fn set_over(&mut self) {
+    /// All nodes have written their results: a lost link is not awaited.
+    pub(super) fn set_over(&mut self) {
         self.host.set_over();
     }
 
-    fn finish(self: Box<Self>, reason: Option<Cause>, stop: &mut dyn FnMut() -> bool) {
-        let HostLinks { host, runtime, .. } = *self;
+    /// Says goodbye once the neighbours have all frames, and closes; with a `reason` the run ends
+    /// early. `stop` is called again and again and returns whether to wait no longer.
+    pub(super) fn finish(self, reason: Option<Cause>, stop: &mut dyn FnMut() -> bool) {
+        let Links { host, runtime, .. } = self;
         host.finish(reason, stop);
         drop(runtime);
     }

@@ -1,14 +1,13 @@
 //! Performs the [`Cluster`] of one node: its links, its learner, its disk, the clock.
 //!
-//! One loop passes events in, and one match performs the effects. `links` says what is needed of
-//! links, so tests run it on simulated ones, with the virtual time of `clock`.
+//! One loop passes events in, and one match performs the effects. `faults` performs the same
+//! effects in virtual time.
 
 pub(crate) mod clock;
 pub(crate) mod companion;
 pub(crate) mod links;
 pub(crate) mod observer;
 mod perform;
-mod restore;
 mod saver;
 pub(crate) mod status;
 mod work;
@@ -31,7 +30,7 @@ use self::{
 };
 use crate::{
     cluster::{
-        Cluster, Effect, Input, Keeps, Opening, Outcome, Terms, event::Event, members::keys::Keys,
+        Cluster, Effect, Input, Opening, Outcome, Terms, event::Event, kept, members::keys::Keys,
         part::Part, waiting::limits::Limits,
     },
     config::ConfigError,
@@ -44,7 +43,7 @@ use crate::{
 const POLL: Duration = Duration::from_millis(100);
 
 /// The links of an attempt, and the sender of the node's own events.
-pub(crate) type Opens = Result<(Box<dyn Links>, Sender<Event>), RunError>;
+pub(crate) type Opens = Result<(Links, Sender<Event>), RunError>;
 
 /// Opens the links of a node.
 pub(crate) trait Network {
@@ -81,7 +80,7 @@ struct Driver<'a> {
     learner: Owned,
     /// The state of the learner at the beginning.
     initial: State,
-    links: Option<Box<dyn Links>>,
+    links: Option<Links>,
     own: Option<Sender<Event>>,
     /// The newest checkpoint, until it is known where the run continues. It is as large as the
     /// state of the rule.
@@ -126,9 +125,9 @@ pub(crate) fn run(
                        that can be put back";
         return Err(RunError::Setup(ConfigError::new("absence.policy", "continue", problem)));
     }
-    let keeps = checkpoints.as_ref().map(keeps).transpose().map_err(RunError::Setup)?;
+    let keeps = checkpoints.as_ref().map(kept::keeps).transpose().map_err(RunError::Setup)?;
     let resumes = confirms && checkpoints.is_some();
-    let now = clock::now();
+    let now = Instant::now();
     let mut effects = Vec::new();
     let terms = Terms { limits, keeps, resumes, confirms, keys };
     let cluster = Cluster::new(now, design, config, terms, &mut effects)?;
@@ -160,17 +159,6 @@ pub(crate) fn run(
     driver.run()
 }
 
-/// What the cluster must know of these checkpoints.
-fn keeps(checkpoints: &Checkpoints) -> Result<Keeps, ConfigError> {
-    Ok(Keeps {
-        every: checkpoints.every,
-        last: checkpoints.last,
-        used: checkpoints.used,
-        written: checkpoints.results.clone(),
-        adopted: checkpoints.membership()?,
-    })
-}
-
 impl Driver<'_> {
     fn run(mut self) -> Result<Ended, RunError> {
         loop {
@@ -200,9 +188,9 @@ impl Driver<'_> {
         let Some(links) = &self.links else {
             return self.feed(Input::Failed(RunError::Network("the links are closed".into())));
         };
-        let started = clock::now();
+        let started = Instant::now();
         let next = links.next(POLL);
-        let now = clock::now();
+        let now = Instant::now();
         // A call that takes longer was held up on this machine: the process was stopped, say.
         let waited = now.saturating_duration_since(started);
         let computing = self.work.as_ref().is_some_and(Work::is_computing);
@@ -216,7 +204,7 @@ impl Driver<'_> {
                 self.feed(Input::Failed(RunError::Network("the host's tasks ended".into())));
             }
         }
-        let now = clock::now();
+        let now = Instant::now();
         if self.outcome.is_none() && (now >= self.next_tick || !self.cluster.is_in_rounds()) {
             self.tick(now);
         }
@@ -235,7 +223,7 @@ impl Driver<'_> {
     fn feed(&mut self, input: Input) {
         self.inputs.push_back(input);
         self.perform_all();
-        self.acted = clock::now();
+        self.acted = Instant::now();
     }
 
     /// Performs all effects, and passes on the inputs that come of them.
@@ -248,7 +236,7 @@ impl Driver<'_> {
                 }
             }
             let Some(input) = self.inputs.pop_front() else { return };
-            self.cluster.handle(clock::now(), input, &mut self.effects);
+            self.cluster.handle(Instant::now(), input, &mut self.effects);
             self.effects.reverse();
         }
     }

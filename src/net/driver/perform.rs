@@ -1,11 +1,13 @@
 //! The effects of a node, one after the other.
 
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use super::{
-    Driver, clock,
+    Driver,
     companion::{Job, lock},
-    restore::{Place, put_back, saved},
     saver::Saver,
     work::Work,
 };
@@ -14,6 +16,7 @@ use crate::{
         Effect, Input, Opened, Opening,
         effect::Remains,
         event::Event,
+        kept::{self, Place},
         message::{Beginning, Saved, Stamp},
     },
     drive::{Change, Conclusion, Elapsed, Ended, RunError},
@@ -52,7 +55,7 @@ impl Driver<'_> {
             }
             Effect::Pace { waits_for, share } => {
                 if let Some(links) = &self.links {
-                    let (now, me) = (clock::now(), self.cluster.part().id);
+                    let (now, me) = (Instant::now(), self.cluster.part().id);
                     links.status().paces().set(now, me, waits_for, share);
                 }
             }
@@ -162,7 +165,7 @@ impl Driver<'_> {
             let newest = kept.map_or(0, |kept| kept.newest());
             return Ok(Opened { setup, saved: Saved::default(), has_started, newest });
         }
-        let (saved, newest) = saved(part.id, kept)?;
+        let (saved, newest) = kept::saved(part.id, kept)?;
         self.newest = newest;
         Ok(Opened { setup, saved, ..Opened::default() })
     }
@@ -176,7 +179,8 @@ impl Driver<'_> {
         let (node, kept) = (self.cluster.part().id, self.checkpoints.as_ref());
         let is_of = |newest: &mut Checkpoint| newest.snapshot.rounds.0 == at.rounds;
         let newest = self.newest.take_if(is_of);
-        let Place { restored, before, setup } = put_back(node, at, kept, newest, &self.learner)?;
+        let learner = &mut **lock(&self.learner);
+        let Place { restored, before, setup } = kept::put_back(node, at, kept, newest, learner)?;
         self.before = (before, setup);
         Ok(restored)
     }
@@ -186,10 +190,7 @@ impl Driver<'_> {
         self.newest = None;
         let (Some(links), Some(own)) = (&self.links, &self.own) else { return };
         let saver = self.checkpoints.clone().map(|kept| {
-            // Later ones belong to an attempt that no node continues with.
-            let lacks = at.without.contains(&self.cluster.part().id);
-            kept.retain(|saved| saved == at.rounds && !lacks);
-            kept.begin();
+            kept::begin(self.cluster.part().id, at, &kept);
             Saver::new(kept, own.clone())
         });
         let before = std::mem::take(&mut self.before);
@@ -204,20 +205,8 @@ impl Driver<'_> {
         let Some(work) = &mut self.work else { return };
         let mut learner = State::default();
         work.learner.work(|learns| _ = learns.state(&mut learner));
-        let Elapsed { time, computing } = work.elapsed();
-        let Stamp { common, membership, history } = stamp;
         let setup = work.setup.clone();
-        let checkpoint = Checkpoint {
-            snapshot,
-            learner,
-            setup,
-            time,
-            computing,
-            common,
-            membership,
-            history,
-            ..Checkpoint::default()
-        };
+        let checkpoint = stamp.checkpoint(snapshot, learner, setup, work.elapsed());
         let durable = work.saver.as_mut().and_then(|saver| saver.save(checkpoint));
         self.inputs.extend(durable.map(Input::Event));
     }
@@ -274,7 +263,7 @@ impl Driver<'_> {
             _ => None,
         };
         let mut x = lent.or(queued).or_else(|| self.left.drain(..).find_map(request));
-        let until = clock::now() + LAST_GRADIENT;
+        let until = Instant::now() + LAST_GRADIENT;
         loop {
             let waits = work.is_computing() && work.learner.lent.get().is_none();
             while x.is_none()
@@ -284,7 +273,7 @@ impl Driver<'_> {
                     x = returned(input);
                 }
             }
-            if x.is_some() || !waits || clock::now() >= until {
+            if x.is_some() || !waits || Instant::now() >= until {
                 break;
             }
             thread::sleep(SHORT);

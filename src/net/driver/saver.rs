@@ -4,9 +4,9 @@
 use std::{
     sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError},
     thread::JoinHandle,
+    time::Instant,
 };
 
-use super::clock;
 use crate::{
     cluster::event::Event,
     run::{Checkpoint, Checkpoints, checkpoint::Every},
@@ -25,7 +25,7 @@ enum Writer {
         queue: SyncSender<Checkpoint>,
         thread: JoinHandle<()>,
     },
-    /// On this thread, where time is virtual or the system refuses another thread.
+    /// On this thread, where the system refuses another one.
     Here {
         failing: bool,
     },
@@ -35,9 +35,6 @@ enum Writer {
 impl Saver {
     /// For a node that reports durable checkpoints to `own`.
     pub(super) fn new(checkpoints: Checkpoints, own: Sender<Event>) -> Saver {
-        if clock::is_virtual() {
-            return Saver { checkpoints, writer: Writer::Here { failing: false } };
-        }
         let (queue, waiting) = mpsc::sync_channel(1);
         let disk = checkpoints.clone();
         let writer = match threads::spawn("gradvine-saver", move || write(&disk, &own, waiting)) {
@@ -104,10 +101,10 @@ fn write(checkpoints: &Checkpoints, own: &Sender<Event>, queue: Receiver<Checkpo
 /// Writes a checkpoint. Returns whether the disk has it.
 fn write_one(checkpoints: &Checkpoints, checkpoint: &Checkpoint, failing: &mut bool) -> bool {
     let rounds = checkpoint.snapshot.rounds.0;
-    let started = clock::now();
+    let started = Instant::now();
     match checkpoints.write(checkpoint) {
         Ok(()) => {
-            let seconds = clock::since(started).as_secs_f64();
+            let seconds = started.elapsed().as_secs_f64();
             tracing::info!("checkpoint of round {rounds}, written in {seconds:.2} s");
             *failing = false;
             return true;

@@ -10,7 +10,6 @@ use std::{
 };
 
 use super::{
-    clock,
     companion::{Job, Owned, SharedLearner, companion, lock},
     saver::Saver,
     status::Status,
@@ -59,7 +58,7 @@ impl Work {
             },
             companion: None,
             own,
-            started: clock::now(),
+            started: Instant::now(),
             before: Duration::from_nanos(time.0),
             setup,
             saver,
@@ -70,7 +69,7 @@ impl Work {
     }
 
     pub(super) fn elapsed(&self) -> Elapsed {
-        let time = self.before + clock::since(self.started);
+        let time = self.before + self.started.elapsed();
         Elapsed {
             time: Time(time.as_nanos() as u64),
             computing: Time(self.learner.computing.load(Ordering::Relaxed)),
@@ -88,7 +87,7 @@ impl Work {
         overlaps: bool,
         hand: &mut dyn FnMut(Input),
     ) -> Result<(), RunError> {
-        if (!overlaps && !self.learner.waits) || clock::is_virtual() {
+        if !overlaps && !self.learner.waits {
             job.compute(&self.learner, hand);
             return Ok(());
         }

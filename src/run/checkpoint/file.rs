@@ -198,12 +198,6 @@ impl Checkpoint {
         })
     }
 
-    /// Writes the file for the owner that it has.
-    #[cfg(test)]
-    pub(crate) fn write(&self, disk: &dyn Disk, path: &Path) -> Result<(), ConfigError> {
-        self.write_as((FORMAT, &self.owner), disk, path)
-    }
-
     /// Writes the file for this owner and waits until the disk has it.
     ///
     /// # Errors

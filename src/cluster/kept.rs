@@ -1,23 +1,37 @@
-//! Puts a node back to a checkpoint.
+//! What every driver of a cluster does with the checkpoints of its node.
 
+use super::{
+    Keeps, Restored,
+    message::{Beginning, CheckpointId, MOST_ROUNDS, Saved, Stamp},
+};
 use crate::{
-    cluster::{
-        Restored,
-        message::{Beginning, CheckpointId, MOST_ROUNDS, Saved},
-    },
     config::ConfigError,
-    drive::{Elapsed, RunError},
+    drive::{Elapsed, Learner, RunError},
+    gossip::snapshot::Snapshot,
     run::{Checkpoint, Checkpoints},
+    state::State,
     units::NodeId,
 };
 
-use super::companion::{Owned, lock};
+/// What the cluster must know of these checkpoints.
+///
+/// # Errors
+/// If the recorded membership cannot be read.
+pub(crate) fn keeps(checkpoints: &Checkpoints) -> Result<Keeps, ConfigError> {
+    Ok(Keeps {
+        every: checkpoints.every,
+        last: checkpoints.last,
+        used: checkpoints.used,
+        written: checkpoints.results.clone(),
+        adopted: checkpoints.membership()?,
+    })
+}
 
 /// What other nodes must know of these checkpoints, and the newest of them.
 ///
 /// # Errors
 /// If all of them are of another node or run.
-pub(super) fn saved(
+pub(crate) fn saved(
     node: NodeId,
     checkpoints: Option<&Checkpoints>,
 ) -> Result<(Saved, Option<Checkpoint>), RunError> {
@@ -35,7 +49,7 @@ pub(super) fn saved(
 
 /// Where a node continues: its core's part of the checkpoint, its clocks, and the merged setup.
 #[derive(Default)]
-pub(super) struct Place {
+pub(crate) struct Place {
     pub restored: Option<Restored>,
     pub before: Elapsed,
     pub setup: Vec<u8>,
@@ -46,12 +60,12 @@ pub(super) struct Place {
 ///
 /// # Errors
 /// If it cannot be used.
-pub(super) fn put_back(
+pub(crate) fn put_back(
     node: NodeId,
     at: &Beginning,
     checkpoints: Option<&Checkpoints>,
     newest: Option<Checkpoint>,
-    learner: &Owned,
+    learner: &mut dyn Learner,
 ) -> Result<Place, RunError> {
     let Some(checkpoints) = checkpoints.filter(|_| at.rounds > 0) else {
         return Ok(Place::default());
@@ -66,7 +80,7 @@ pub(super) fn put_back(
         None => checkpoints.load(at.rounds).map_err(RunError::Setup)?,
     };
     if !at.from_mean {
-        let (mut learner, state) = (lock(learner), std::mem::take(&mut checkpoint.learner));
+        let state = std::mem::take(&mut checkpoint.learner);
         learner.prepare(&checkpoint.setup).map_err(RunError::Agreement)?;
         state.restore(|visitor| _ = learner.state(visitor)).map_err(|problem| {
             let problem = format!("of round {} does not fit the learner: {problem}", at.rounds);
@@ -77,4 +91,36 @@ pub(super) fn put_back(
     let setup = if at.from_mean { Vec::new() } else { merged.clone() };
     let restored = Some(Restored { snapshot, merged });
     Ok(Place { restored, before: Elapsed { time, computing }, setup })
+}
+
+/// The rounds begin: later checkpoints belong to an attempt that no node continues with.
+pub(crate) fn begin(node: NodeId, at: &Beginning, checkpoints: &Checkpoints) {
+    let lacks = at.without.contains(&node);
+    checkpoints.retain(|saved| saved == at.rounds && !lacks);
+    checkpoints.begin();
+}
+
+impl Stamp {
+    /// The checkpoint of a node with this state, which has worked so long.
+    pub(crate) fn checkpoint(
+        self,
+        snapshot: Snapshot,
+        learner: State,
+        setup: Vec<u8>,
+        elapsed: Elapsed,
+    ) -> Checkpoint {
+        let Stamp { common, membership, history } = self;
+        let Elapsed { time, computing } = elapsed;
+        Checkpoint {
+            snapshot,
+            learner,
+            setup,
+            time,
+            computing,
+            common,
+            membership,
+            history,
+            ..Checkpoint::default()
+        }
+    }
 }
