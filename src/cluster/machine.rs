@@ -415,7 +415,8 @@ impl<'a> Cluster<'a> {
             Checkpointing::new(now, when, self.part.topology(), self.part.id, &at, id)
         });
         let config = self.config.take().expect("it is made when links are opened");
-        let mut rounds = Rounds::new(now, config, (at, restored), saves, self.terms.limits);
+        let keys = self.terms.confirms.then(|| Arc::clone(&self.terms.keys));
+        let mut rounds = Rounds::new(now, config, (at, restored), saves, self.terms.limits, keys);
         self.has_results = false;
         let started = rounds.start(&self.part, early, out);
         self.phase = Phase::Rounds(Box::new(rounds));

@@ -17,6 +17,7 @@
 //! * [`checkpoints`]: after which rounds all members write them, and which ones are removed.
 //! * [`members`]: who continues without nodes that are absent, and whom this node refuses.
 //! * [`kept`]: what every driver does with the checkpoints of its node.
+//! * [`seal`]: what came down the spanning tree is what all have given.
 //! * [`commit`]: no node leaves before all have written their results.
 //!
 //! A node has two numbers: that in the topology of the run, and that among the members
@@ -33,6 +34,7 @@ pub(crate) mod members;
 pub(crate) mod message;
 pub(crate) mod part;
 pub(crate) mod rounds;
+pub(crate) mod seal;
 #[cfg(test)]
 mod tests;
 pub(crate) mod waiting;

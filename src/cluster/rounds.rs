@@ -11,14 +11,16 @@
 //! * Upon a tick: schedules checkpoints, says for whom this node waits, and waits no longer than
 //!   [`Patience`] allows.
 
-use std::{collections::BTreeSet, time::Instant};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use super::{
     checkpoints::Checkpointing,
     effect::{Effect, Facts, Remains, Restored},
     event::Event,
+    members::keys::Keys,
     message::Beginning,
     part::Part,
+    seal::{Given, Seals},
     waiting::{
         limits::{Limits, WARNING_INTERVAL},
         pace::{self, Meter},
@@ -54,6 +56,8 @@ pub(crate) struct Rounds {
     lent: Option<Vec<f32>>,
     /// Identifies the results, once they are formed.
     written: Option<Written>,
+    /// Signs this node's record, and checks those of all.
+    seals: Option<Seals>,
     is_finished: bool,
 }
 
@@ -79,14 +83,20 @@ fn core(config: NodeConfig, at: &Beginning, restored: Option<Restored>) -> Node 
 
 impl Rounds {
     /// A node that begins there now, or continues; `saves` are its checkpoints, if it writes any.
+    /// With `keys` it signs its record.
     pub(crate) fn new(
         now: Instant,
         config: NodeConfig,
         (at, restored): (Beginning, Option<Restored>),
         saves: Option<Checkpointing>,
         limits: Limits,
+        keys: Option<Arc<dyn Keys>>,
     ) -> Rounds {
+        let kept = restored.as_ref().filter(|_| !at.from_mean);
+        let merged = kept.map_or(&[][..], |kept| &kept.merged);
+        let seals = keys.map(|keys| Seals::new(keys, merged));
         Rounds {
+            seals,
             node: core(config, &at, restored),
             saves,
             limits,
@@ -175,6 +185,10 @@ impl Rounds {
         out: &mut Vec<Effect>,
     ) -> Result<(), RunError> {
         self.moves = true;
+        let input = match (input, &mut self.seals) {
+            (Input::Record(record), Some(seals)) => Input::Record(seals.seal(part, record)),
+            (input, _) => input,
+        };
         self.feed(part, input, out)
     }
 
@@ -197,7 +211,20 @@ impl Rounds {
                     gossip::Effect::Snapshot(snapshot) => {
                         next = self.write(snapshot, out).map(Input::Snapshot);
                     }
+                    gossip::Effect::Prepared(merged) => {
+                        if let Some(seals) = &mut self.seals {
+                            seals.given.setup = Given::setup(&merged);
+                        }
+                        out.push(Effect::Core(gossip::Effect::Prepared(merged)));
+                    }
                     gossip::Effect::Finished(records) => {
+                        let opened = match &self.seals {
+                            Some(seals) => seals.open(part, &records),
+                            None => Ok(records),
+                        };
+                        let node = part.id;
+                        let records =
+                            opened.map_err(|failure| RunError::Failed { node, failure })?;
                         self.is_finished = true;
                         let history = std::mem::take(&mut self.history);
                         out.push(Effect::Results { records, history });
@@ -210,7 +237,11 @@ impl Rounds {
                         return Err(RunError::Failed { node: part.id, failure });
                     }
                     gossip::Effect::Conclude { own, mean } => {
-                        self.written = Some(Written::of(&mean, &self.history));
+                        let written = Written::of(&mean, &self.history);
+                        if let Some(seals) = &mut self.seals {
+                            seals.given.mean = written.number;
+                        }
+                        self.written = Some(written);
                         out.push(Effect::Core(gossip::Effect::Conclude { own, mean }));
                     }
                     effect => out.push(Effect::Core(effect)),

@@ -1,5 +1,7 @@
 //! A member whose program is not that of the others: what it sends is changed on its way out.
 
+use std::sync::Arc;
+
 use super::wire::Message;
 use crate::{
     cluster::{
@@ -10,6 +12,10 @@ use crate::{
         message::{CheckpointId, CheckpointSchedule, StartMessage},
     },
     drive::Membership,
+    gossip::{
+        frame,
+        tree::{MEAN, SETUP, SUMMARY},
+    },
     run::Whole,
     units::NodeId,
 };
@@ -27,10 +33,15 @@ pub(super) enum Lie {
     Dictates,
     /// It asks all to remove their checkpoints, and to write others all the time.
     Deletes,
+    /// It changes these frames of the spanning tree.
+    Tree(u8),
 }
 
 pub(super) const LIES: [Lie; 5] =
     [Lie::Raises, Lie::Withdraws, Lie::Forges, Lie::Dictates, Lie::Deletes];
+
+/// The flights of the tree: sums before the rounds, the mean and the records after them.
+pub(super) const TREE: [Lie; 3] = [Lie::Tree(SETUP), Lie::Tree(MEAN), Lie::Tree(SUMMARY)];
 
 pub(super) struct Liar {
     pub node: NodeId,
@@ -40,6 +51,23 @@ pub(super) struct Liar {
 }
 
 impl Liar {
+    /// A frame as it is sent: of the tree those that go down are changed.
+    pub(super) fn frame(&mut self, frame: Arc<Vec<u8>>, whole: &Whole) -> Arc<Vec<u8>> {
+        let (header, payload) = frame::read(&frame);
+        let height = whole.design.topology.spanning_tree().height();
+        let is_down = usize::from(header.at.exchange) >= height;
+        if self.lie != Lie::Tree(header.at.flight) || !is_down || payload.is_empty() {
+            return frame;
+        }
+        self.times += 1;
+        let mut changed = Arc::unwrap_or_clone(frame);
+        // The lowest bit of the last number.
+        let number = changed.len() - if header.at.flight == SUMMARY { 1 } else { 4 };
+        changed[number] ^= 1;
+        frame::seal(&header, None, &mut changed);
+        Arc::new(changed)
+    }
+
     pub(super) fn change(&mut self, message: Message, whole: &Whole) -> Message {
         self.times += 1;
         let topology = &whole.design.topology;

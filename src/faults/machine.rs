@@ -6,7 +6,7 @@ use super::disk::Memory;
 use crate::{
     cluster::{Cluster, Input, members::ban::Ban, message::Beginning},
     config::ConfigError,
-    drive::{Ended, Learner},
+    drive::{Elapsed, Ended, Learner},
     gossip::Traffic,
     run::{
         Checkpoint, Checkpoints, Design,
@@ -67,6 +67,14 @@ pub(super) struct Program<'a> {
     pub share: Option<u8>,
     /// Tells it from other programs of this machine.
     pub number: u64,
+}
+
+impl Program<'_> {
+    /// The time of its rounds, and of its gradients.
+    pub(super) fn elapsed(&self, now: Time) -> Elapsed {
+        let time = Time(self.before.0 + now.0 - self.started.0);
+        Elapsed { time, computing: self.spent }
+    }
 }
 
 /// A machine.

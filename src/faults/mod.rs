@@ -27,8 +27,8 @@ mod wires;
 mod world;
 
 use crate::{
-    drive::RunError,
-    run::{Summary, Whole},
+    drive::{Ended, Observer, RunError},
+    run::{Design, Summary, Whole},
     units::{NodeId, Time},
 };
 
@@ -55,8 +55,8 @@ pub struct Story {
     pub ended: Vec<Option<String>>,
     /// The nodes that still wait long after the last fault: then the run has no end.
     pub stuck: Vec<NodeId>,
-    /// The summary of the run; `None` if no node has results.
-    pub summary: Option<Summary>,
+    /// The results that most nodes have, of each of them; none if no node has results.
+    pub results: Vec<Ended>,
     /// What identifies the mean that each node has on its disk; `None` if it has none.
     pub means: Vec<Option<u64>>,
     /// The time at which the last node ended.
@@ -67,10 +67,27 @@ pub struct Story {
     pub repeated: u64,
 }
 
-/// Runs an experiment with these faults.
+impl Story {
+    /// The summary of the run; `None` if no node has results.
+    ///
+    /// # Errors
+    /// If the records of the nodes cannot be used.
+    pub fn summary(&self, design: &Design) -> Result<Option<Summary>, RunError> {
+        let made = self.results.first();
+        let summary = made.map(|made| Summary::of_run(design, &made.records, &made.history));
+        summary.transpose().map_err(|error| RunError::Stuck(error.to_string()))
+    }
+}
+
+/// Runs an experiment with these faults. `observer` sees rounds and models as that of a run without
+/// faults; rounds that are done again, again.
 ///
 /// # Errors
-/// If the files of the run cannot be used.
-pub fn run(whole: &Whole, faults: &[Fault]) -> Result<Story, RunError> {
-    world::World::new(whole, faults)?.run()
+/// [`RunError::Interrupted`] if the observer ends it.
+pub fn run(
+    whole: &Whole,
+    faults: &[Fault],
+    observer: &mut dyn Observer,
+) -> Result<Story, RunError> {
+    world::World::new(whole, faults, observer).run()
 }

@@ -19,7 +19,7 @@ use crate::{
             pace::{Alive, Paces},
         },
     },
-    drive::{self, Conclusion, Elapsed, Ended, Learner, Membership, RunError},
+    drive::{self, Conclusion, Ended, Learner, Membership, RunError},
     experiment::Policy,
     gossip::{self, Cause, Traffic, snapshot::Snapshot, tree::Readers},
     links::ComputeModel,
@@ -262,6 +262,7 @@ impl World<'_> {
                 if let Some(program) = &mut machine.program {
                     program.resumed = true;
                 }
+                self.observer.resumes(node, rounds);
                 self.repeated += machine.rounds.saturating_sub(rounds.0);
                 machine.rounds = rounds.0;
             }
@@ -330,17 +331,23 @@ impl World<'_> {
             },
             gossip::Effect::RoundDone(done) => {
                 (program.traffic, program.computing) = (done.traffic, false);
+                let elapsed = program.elapsed(now);
+                self.observer.round(node, elapsed, done);
                 machine.rounds += 1;
                 let rounds = machine.rounds;
                 self.moved = now;
                 self.reached(rounds);
             }
-            gossip::Effect::Save(_) => {}
+            gossip::Effect::Save(mut own) => {
+                for link in &mut own.links {
+                    link.to = program.cluster.part().number(link.to);
+                }
+                self.observer.save(node, program.elapsed(now), &own);
+            }
             gossip::Effect::Conclude { own, mean } => {
                 program.traffic = own.traffic;
-                let time = Time(program.before.0 + now.0 - program.started.0);
-                let elapsed = Elapsed { time, computing: program.spent };
-                let conclusion = Conclusion::new(&own, &mean, elapsed);
+                self.observer.mean(&mean);
+                let conclusion = Conclusion::new(&own, &mean, program.elapsed(now));
                 let record = program.learner.conclude(&conclusion);
                 (program.model, program.mean) = (own.x, mean);
                 program.inputs.push_back(Input::Core(gossip::Input::Record(record)));
@@ -438,9 +445,7 @@ impl World<'_> {
         }
         let mut learner = State::default();
         program.learner.state(&mut learner);
-        let time = Time(program.before.0 + now.0 - program.started.0);
-        let elapsed = Elapsed { time, computing: program.spent };
-        let setup = program.setup.clone();
+        let (elapsed, setup) = (program.elapsed(now), program.setup.clone());
         let checkpoint = stamp.checkpoint(snapshot, learner, setup, elapsed);
         program.writes.push_back(checkpoint);
         program.blocked = program.writes.len() > WRITES;

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, env, ops::Range, panic};
 
 use super::{
-    liar::{LIES, Liar},
+    liar::{LIES, Liar, TREE},
     *,
 };
 use crate::{
@@ -91,14 +91,16 @@ fn whole_with(seed: u64, others: &[String]) -> Whole {
 fn story(seed: u64) -> Result<Story, String> {
     let whole = whole(seed);
     let faults = faults_of(&format!("seed:{seed}"), &whole.design).expect("a seed");
-    run(&whole, &faults).map_err(|error| format!("{error}; {faults:?}"))
+    let story = run(&whole, &faults, &mut NoopObserver);
+    story.map_err(|error| format!("{error}; {faults:?}"))
 }
 
 /// Checks how the run of a seed ends.
 fn check(seed: u64) -> Result<(), String> {
     let whole = whole(seed);
     let faults = faults_of(&format!("seed:{seed}"), &whole.design).expect("a seed");
-    let story = run(&whole, &faults).map_err(|error| format!("{error}; {faults:?}"))?;
+    let story = run(&whole, &faults, &mut NoopObserver);
+    let story = story.map_err(|error| format!("{error}; {faults:?}"))?;
     if !story.stuck.is_empty() {
         let last: Vec<_> = story.occurrences.iter().rev().take(30).rev().collect();
         return Err(format!("{:?} wait for ever: {last:#?}; {faults:?}", story.stuck));
@@ -122,10 +124,11 @@ fn check(seed: u64) -> Result<(), String> {
     if !forgets && means.iter().any(|mean| *mean != means[0]) {
         return Err(format!("the nodes have different results: {:?}; {faults:?}", story.means));
     }
-    if story.summary.is_some() && 2 * (means.len() + lost.len()) <= story.means.len() {
+    if !means.is_empty() && 2 * (means.len() + lost.len()) <= story.means.len() {
         return Err(format!("{} nodes only have results; {faults:?}", means.len()));
     }
-    let Some(summary) = story.summary else {
+    let summary = story.summary(&whole.design).map_err(|error| error.to_string())?;
+    let Some(summary) = summary else {
         // Without the checkpoints of half of the nodes the others do not give theirs up.
         if 2 * lost.len() >= whole.design.topology.nodes() {
             return Ok(());
@@ -199,12 +202,12 @@ fn a_killed_node_costs_time_and_no_bits() {
     let whole = whole(0);
     let text = "[[fault]]\nkind = 'kill'\nnodes = ['1']\nat_round = 10\nfor_s = 2\n";
     let faults = parse(text, &whole.design.topology).unwrap();
-    let disturbed = run(&whole, &faults).unwrap();
-    let calm = run(&self::whole(0), &[]).unwrap();
+    let disturbed = run(&whole, &faults, &mut NoopObserver).unwrap();
+    let calm = run(&self::whole(0), &[], &mut NoopObserver).unwrap();
     assert!(calm.occurrences.iter().all(|it| it.text.starts_with("ended")), "{calm:?}");
     assert_eq!(calm.restarts, 0);
     assert!(disturbed.restarts >= 1 && disturbed.repeated >= 1, "{disturbed:?}");
-    let digest = |story: &Story| story.summary.as_ref().map(|summary| summary.digest.clone());
+    let digest = |story: &Story| story.summary(&whole.design).unwrap().map(|made| made.digest);
     assert_eq!(digest(&disturbed), digest(&calm));
     assert!(disturbed.time.0 > calm.time.0 + 1_000_000_000, "{:?}", disturbed.time);
 }
@@ -218,9 +221,9 @@ fn a_kill_at_the_very_end_costs_no_results() {
         let text =
             format!("[[fault]]\nkind = 'kill'\nnodes = [{nodes}]\nat_round = 30\nfor_s = 2\n");
         let faults = parse(&text, &whole.design.topology).unwrap();
-        let disturbed = run(&whole, &faults).unwrap();
-        let calm = run(&self::whole(0), &[]).unwrap();
-        let digest = |story: &Story| story.summary.as_ref().map(|summary| summary.digest.clone());
+        let disturbed = run(&whole, &faults, &mut NoopObserver).unwrap();
+        let calm = run(&self::whole(0), &[], &mut NoopObserver).unwrap();
+        let digest = |story: &Story| story.summary(&whole.design).unwrap().map(|made| made.digest);
         assert!(disturbed.restarts > 0, "{disturbed:?}");
         assert_eq!(digest(&disturbed), digest(&calm), "{nodes}: {disturbed:?}");
         assert!(disturbed.ended.iter().all(Option::is_none), "{nodes}: {:?}", disturbed.ended);
@@ -249,7 +252,8 @@ fn one_hostile_member_costs_its_own_place() {
                 "[[fault]]\nkind = 'kill'\nnodes = ['{victim}']\nat_round = 10\nfor_s = 20\n"
             );
             let faults = parse(&text, &whole.design.topology).unwrap();
-            let mut world = world::World::new(&whole, &faults).unwrap();
+            let observer = &mut NoopObserver;
+            let mut world = world::World::new(&whole, &faults, observer);
             world.liar = Some(Liar { node: NodeId(node), lie, times: 0 });
             let story = world.run().unwrap();
             let honest = |&other: &u32| other != node && other != victim;
@@ -265,7 +269,42 @@ fn one_hostile_member_costs_its_own_place() {
                 "{lie:?} of {node} of {topology}: {failed:?}\n{}",
                 told.join("\n")
             );
-            assert!(story.summary.is_some(), "{lie:?} of {node}");
+            assert!(!story.results.is_empty(), "{lie:?} of {node}");
         }
+    }
+}
+
+/// What goes down the spanning tree is changed on its way: no node keeps another result than most,
+/// and those above the liar keep theirs.
+#[test]
+fn one_that_changes_what_comes_down_the_tree_is_found() {
+    for (lie, node) in TREE.into_iter().flat_map(|lie| [0, 1, 2].map(|node| (lie, node))) {
+        let settings = [
+            "rule.kind=d-psgd",
+            "compressor.kind=identity",
+            "absence.policy=continue",
+            "absence.deadline_s=3",
+            "absence.wait_s=200",
+            "checkpoint.every_rounds=5",
+            // Its tree is 0 - 1 - 2 and 0 - 4 - 3.
+            "topology.file=ring:5",
+        ];
+        let whole = whole_with(1, &settings.map(String::from));
+        let observer = &mut NoopObserver;
+        let mut world = world::World::new(&whole, &[], observer);
+        world.liar = Some(Liar { node: NodeId(node), lie, times: 0 });
+        let (story, times) = world.run_on();
+        let told: Vec<String> = (story.occurrences.iter())
+            .map(|it| format!("{:.1} {:?} {}", it.time.0 as f64 / 1e9, it.node, it.text))
+            .collect();
+        let told = format!("{lie:?} of {node}: {:?}\n{}", story.ended, told.join("\n"));
+        let is_leaf = node == 2;
+        assert_eq!(times == 0, is_leaf, "{told}");
+        let others = || (0..5).filter(|other| *other != node as usize);
+        let means: Vec<u64> = others().filter_map(|other| story.means[other]).collect();
+        assert!(means.len() >= 3 && means.iter().all(|mean| *mean == means[0]), "{told}");
+        assert!(story.stuck.is_empty(), "{told}");
+        let named = told.contains("has formed and signed") || told.contains("has signed");
+        assert!(named || is_leaf, "{told}");
     }
 }

@@ -218,6 +218,11 @@ impl World<'_> {
 
     /// Queues a frame.
     pub(super) fn send(&mut self, machine: NodeId, to: NodeId, frame: Arc<Vec<u8>>) {
+        #[cfg(test)]
+        let frame = match self.liar.as_mut().filter(|liar| liar.node == machine) {
+            Some(liar) => liar.frame(frame, self.whole),
+            None => frame,
+        };
         let wire = self.wire_between(machine, to);
         let side = self.wires[wire].side(machine);
         self.wires[wire].sides[side].outbox.push_back(Sent { frame, written: false, taken: false });

@@ -11,10 +11,10 @@ use super::{
 use crate::{
     cluster::Input,
     digest,
-    drive::RunError,
+    drive::{Observer, RunError},
     links::{Conditions, Lines, Queue},
-    run::{Summary, Whole},
-    units::{NodeId, Time},
+    run::Whole,
+    units::{NodeId, Round, Time},
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -32,6 +32,9 @@ const TRIES: u32 = 3;
 pub(super) struct World<'a> {
     pub whole: &'a Whole,
     pub conditions: &'a Conditions,
+    pub observer: &'a mut dyn Observer,
+    /// Whether the observer has ended the run.
+    stopped: bool,
     faults: &'a [Fault],
     /// Which faults have begun.
     begun: Vec<bool>,
@@ -45,6 +48,8 @@ pub(super) struct World<'a> {
     pub story: Vec<Occurrence>,
     pub restarts: u64,
     pub repeated: u64,
+    /// The most rounds that a node has done.
+    rounds: u64,
     /// When a node has done a round last.
     pub moved: Time,
     /// When the last fault that has begun is over.
@@ -59,16 +64,19 @@ pub(super) struct World<'a> {
 
 impl<'a> World<'a> {
     /// All machines are about to start.
-    ///
-    /// # Errors
-    /// If the run writes no checkpoints.
-    pub(super) fn new(whole: &'a Whole, faults: &'a [Fault]) -> Result<World<'a>, RunError> {
+    pub(super) fn new(
+        whole: &'a Whole,
+        faults: &'a [Fault],
+        observer: &'a mut dyn Observer,
+    ) -> World<'a> {
         let topology = &whole.design.topology;
         let end = || End { problem: "no contact yet".into(), ..End::default() };
         let wire = |(a, b)| Wire { ends: [a, b], sides: [end(), end()], ..Wire::default() };
         let mut world = World {
             whole,
             conditions: &whole.conditions,
+            observer,
+            stopped: false,
             faults,
             begun: vec![false; faults.len()],
             queue: Queue::new(Time(0)),
@@ -80,6 +88,7 @@ impl<'a> World<'a> {
             story: Vec::new(),
             restarts: 0,
             repeated: 0,
+            rounds: 0,
             moved: Time(0),
             healed: Time(0),
             #[cfg(test)]
@@ -102,7 +111,7 @@ impl<'a> World<'a> {
                 When::Round(_) => {}
             }
         }
-        Ok(world)
+        world
     }
 
     pub(super) fn now(&self) -> Time {
@@ -147,6 +156,22 @@ impl<'a> World<'a> {
     /// # Errors
     /// If the results of the nodes cannot be used.
     pub(super) fn run(mut self) -> Result<Story, RunError> {
+        self.happens();
+        match self.stopped {
+            true => Err(RunError::Interrupted(Round(self.rounds))),
+            false => Ok(self.end()),
+        }
+    }
+
+    /// The same, and how often the liar has lied.
+    #[cfg(test)]
+    pub(super) fn run_on(mut self) -> (Story, u64) {
+        self.happens();
+        let times = self.liar.as_ref().map_or(0, |liar| liar.times);
+        (self.end(), times)
+    }
+
+    fn happens(&mut self) {
         let wait = self.whole.design.experiment.absence.wait_s
             + self.whole.design.experiment.run.patience_s
             + self.whole.design.experiment.run.work_s;
@@ -154,11 +179,13 @@ impl<'a> World<'a> {
         while let Some(what) = self.queue.next() {
             self.happen(what);
             let waits_since = self.moved.max(self.healed);
-            if self.is_over() || self.now().0 > waits_since.0.saturating_add(patience) {
+            if self.stopped
+                || self.is_over()
+                || self.now().0 > waits_since.0.saturating_add(patience)
+            {
                 break;
             }
         }
-        self.end()
     }
 
     /// Whether all machines have ended for good, and no fault is going on.
@@ -229,6 +256,8 @@ impl<'a> World<'a> {
 
     /// The first node has done so many rounds: faults that wait for that begin.
     pub(super) fn reached(&mut self, rounds: u64) {
+        self.rounds = self.rounds.max(rounds);
+        self.stopped |= self.observer.stop_after().is_some();
         for index in 0..self.faults.len() {
             if matches!(self.faults[index].when, When::Round(round) if round <= rounds) {
                 self.begin(index);
@@ -367,7 +396,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn end(self) -> Result<Story, RunError> {
+    fn end(mut self) -> Story {
         let ended = self.machines.iter().map(|machine| match &machine.ended {
             Some(Err(error)) => Some(error.clone()),
             _ => None,
@@ -378,26 +407,13 @@ impl<'a> World<'a> {
             .collect();
         // The results that most nodes have.
         let count = |mean: &u64| means.iter().flatten().filter(|other| *other == mean).count();
-        let most = means.iter().flatten().max_by_key(|mean| (count(mean), **mean));
-        let has_most = |machine: &usize| most.is_some() && means[*machine].as_ref() == most;
-        let made = (0..means.len()).find(has_most);
-        let made = made.and_then(|machine| self.machines[machine].results.as_ref());
-        let summary = made
-            .map(|made| Summary::of_run(&self.whole.design, &made.records, &made.history))
-            .transpose();
-        let summary = summary.map_err(|error| RunError::Stuck(error.to_string()))?;
+        let most = means.iter().flatten().max_by_key(|mean| (count(mean), **mean)).copied();
+        let machines = self.machines.iter_mut().zip(&means);
+        let results = machines.filter(|(_, mean)| most.is_some() && **mean == most);
+        let results = results.filter_map(|(machine, _)| machine.results.take()).collect();
         let (time, restarts, repeated) = (self.now(), self.restarts, self.repeated);
         let waits = |node: &usize| self.machines[*node].program.is_some();
         let stuck = (0..self.machines.len()).filter(waits).map(NodeId::from).collect();
-        Ok(Story {
-            occurrences: self.story,
-            ended,
-            stuck,
-            summary,
-            means,
-            time,
-            restarts,
-            repeated,
-        })
+        Story { occurrences: self.story, ended, stuck, results, means, time, restarts, repeated }
     }
 }

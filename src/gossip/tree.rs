@@ -46,6 +46,9 @@ pub(crate) const INITIAL: u8 = 254;
 /// `setup_limit`.
 pub const RECORD_LIMIT: usize = 256 * 1024;
 
+/// The most bytes that the signature of a record may add to it.
+pub(crate) const SEAL: usize = 192;
+
 /// The largest setup record of any run, in bytes. Its length fits 32 bits, and the sums of 33
 /// million features fit in it.
 pub const SETUP_LIMIT: usize = 1 << 30;
@@ -102,9 +105,10 @@ impl TreePlan {
 
     /// Records of all nodes to their readers.
     pub(crate) fn summary(topology: &Topology, readers: Readers) -> TreePlan {
-        let limit = topology.nodes() * (RECORD_LIMIT + 8);
+        let record = RECORD_LIMIT + SEAL;
+        let limit = topology.nodes() * (record + 8);
         let plan = TreePlan::new(topology, SUMMARY, Format::Records(limit), Format::Records(limit));
-        TreePlan { down_again: readers == Readers::Everyone, ..plan }
+        TreePlan { record, down_again: readers == Readers::Everyone, ..plan }
     }
 
     /// The mean of all nodes' vectors of `len` numbers to all nodes.
@@ -452,11 +456,23 @@ impl Agreement {
         self.merged
     }
 
-    fn agree(&mut self) {
+    fn merge(&self) -> Result<Vec<u8>, String> {
         let records: Vec<&[u8]> =
             self.records.held.iter().map(|(_, record)| record.as_slice()).collect();
-        self.merged = (self.merge)(&records).expect("each record was checked");
+        (self.merge)(&records)
+    }
+
+    fn agree(&mut self) {
+        self.merged = self.merge().expect("the records were checked as they came");
         self.records.held = Vec::new();
+    }
+
+    /// Whether the records that this child has gathered fit those that came before.
+    fn fits(&self, child: NodeId) -> Received {
+        let merged = self.merge().map(drop);
+        merged.map_err(|why| {
+            Malformed(format!("setup records of node {child} and those below it: {why}"))
+        })
     }
 
     fn checked(&self, record: &[u8], node: NodeId) -> Result<(), Malformed> {
@@ -482,7 +498,12 @@ impl Party for Agreement {
             for (node, record) in &records {
                 self.checked(record, *node)?;
             }
-            return self.records.gather(from, records);
+            self.records.gather(from, records)?;
+            // Each alone is right, and nodes may still have kept different ones.
+            return match self.root {
+                true => self.fits(from),
+                false => Ok(()),
+            };
         }
         (self.check)(bytes)
             .map_err(|why| Malformed(format!("setup record of all nodes: {why}")))?;

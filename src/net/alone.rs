@@ -203,8 +203,11 @@ pub(crate) fn alone(
     let limits = Limits::of(&design.experiment);
     let keys: Arc<dyn Keys> = match limits.may_continue {
         true => Arc::new(NodeKeys::new(&place.key, design).map_err(RunError::Setup)?),
-        // Members are never chosen.
-        false => Arc::new(Named(place.node)),
+        // Members are never chosen, and PeerIds of other kinds may take part.
+        false => match NodeKeys::new(&place.key, design) {
+            Ok(keys) => Arc::new(keys),
+            Err(_) => Arc::new(Named(place.node)),
+        },
     };
     let role = Role { design, limits, checkpoints, confirms: true, keys };
     let mut local = LocalObserver { node: place.node, observer };

@@ -56,6 +56,6 @@ internals!({
 });
 
 /// The version of the wire format of a link.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 
 pub use libp2p::{Multiaddr, PeerId, identity::Keypair};

@@ -230,6 +230,7 @@ impl Observer for Recording<'_> {
     }
 
     fn resumes(&mut self, node: NodeId, rounds: Round) {
+        self.recorder.resumes(node);
         if self.watch.resumes(node, rounds) {
             (self.resumed)(rounds.0);
         }

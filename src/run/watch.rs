@@ -1,6 +1,9 @@
 //! Watches a run with all nodes in this process: consensus distance, loss and accuracy of the mean.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{Whole, directory::metrics::Metric};
 use crate::{
@@ -64,8 +67,8 @@ pub struct Watch<'a> {
     whole: Arc<Whole>,
     /// Rounds done and traffic of each node.
     latest: Vec<(u64, Traffic)>,
-    /// How many nodes have resumed from a checkpoint.
-    resumed: usize,
+    /// The nodes that have resumed from a checkpoint, until all members have done a round again.
+    resumed: BTreeSet<NodeId>,
     /// Of rounds that wait for other nodes.
     reports: BTreeMap<Round, Reports>,
     progress: Progress,
@@ -86,7 +89,7 @@ impl<'a> Watch<'a> {
         Watch {
             whole,
             latest,
-            resumed: 0,
+            resumed: BTreeSet::new(),
             reports: BTreeMap::new(),
             progress: Progress::default(),
             on_metric: Box::new(on_metric),
@@ -113,13 +116,14 @@ impl<'a> Watch<'a> {
     /// A node continues after this many rounds. Returns whether it is the first: all nodes continue
     /// after the same round.
     pub fn resumes(&mut self, node: NodeId, rounds: Round) -> bool {
-        let first = self.resumed == 0;
-        self.resumed = (self.resumed + 1) % self.latest.len();
+        let first = self.resumed.is_empty() || self.resumed.contains(&node);
         if first {
+            self.resumed.clear();
             self.reports.clear();
             self.latest.iter_mut().for_each(|latest| latest.0 = rounds.0);
             self.progress.rounds = rounds.0;
         }
+        self.resumed.insert(node);
         self.latest[node.index()].0 = rounds.0;
         first
     }
@@ -191,6 +195,7 @@ impl Observer for Watch<'_> {
         if reports.losses.len() < members {
             return;
         }
+        self.resumed.clear();
         let reports = self.reports.remove(&round).unwrap_or_default();
         if !reports.models.is_empty() {
             self.evaluate(round, now, &reports.models);

@@ -39,6 +39,12 @@ impl Node {
                 return Err(wrong(format!("{at}: there is no such notice")));
             }
             self.transfer.recycle(from, bytes, out);
+            // The root decides by the losses, so that notice comes down the tree. Others pass it
+            // on, too, and need not be believed.
+            let is_above = self.stopping.as_ref().is_some_and(|own| own.is_below(from));
+            if at.exchange > 0 && !is_above {
+                return Ok(());
+            }
             return self.end_after(at.round, at.exchange > 0, Some(from)).map_err(wrong);
         }
         if at.flight == TALLY {

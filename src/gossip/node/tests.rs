@@ -381,6 +381,28 @@ fn an_early_end() {
     plays("a notice that comes too late", long(), script);
 }
 
+/// The notice that the model of the lowest loss is the result comes from the root: node 1 believes
+/// it of node 0, and node 0 does not believe it of node 1.
+#[test]
+fn the_root_decides_by_the_losses() {
+    let patience = Patience { every: 1, evaluations: 3, keeps_best: true };
+    let node = |id| {
+        node(id, "complete:2", "kind = 'd-psgd'", |config| {
+            (config.rounds, config.stopping) = (30, Some(patience));
+        })
+    };
+    let told = sealed(at(2, STOP, 1), &[]);
+    for (me, other, ends) in [(1, 0, Round(3)), (0, 1, Round(30))] {
+        let mut node = node(me);
+        let mut effects = Vec::new();
+        node.handle(Input::Start, &mut effects);
+        effects.clear();
+        node.handle(Input::Frame { from: NodeId(other), bytes: told.clone() }, &mut effects);
+        assert_eq!(effects.len(), 1, "{effects:?}");
+        assert_eq!(Round(node.rounds), ends, "node {me}");
+    }
+}
+
 #[test]
 fn tallies_go_to_the_root() {
     let patience = Patience { every: 1, evaluations: 3, keeps_best: false };

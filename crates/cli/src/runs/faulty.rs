@@ -1,21 +1,23 @@
 //! `gradvine simulate --faults`: what a network does when something goes wrong.
 
+use std::sync::Arc;
+
 use gradvine::{
-    drive::RunError,
+    drive::{NoopObserver, RunError},
     faults::{self, Occurrence, Story},
     mixing::Topology,
-    run::Whole,
+    run::{Design, Driven, Finished, Session},
     units::Time,
 };
 use gradvine_report::aligned;
-use gradvine_terminal::{Exit, print_json, print_results};
+use gradvine_terminal::{Exit, Interrupt, print_json, print_results, run_session, warnings};
 use serde::Serialize;
 
 use super::{outcome, run_args::RunArgs};
 
 /// What happened in a run with faults, for `--json`.
 #[derive(Serialize)]
-struct Told<'a> {
+struct Costs<'a> {
     /// Virtual seconds of this run, and of the same run without faults.
     time_s: f64,
     undisturbed_time_s: f64,
@@ -42,6 +44,30 @@ impl<'a> Line<'a> {
     }
 }
 
+/// How a run went.
+struct Told {
+    story: Story,
+    digest: Option<String>,
+    accuracy: Option<f64>,
+}
+
+impl Told {
+    fn of(design: &Design, story: Story) -> Result<Told, RunError> {
+        let summary = story.summary(design)?;
+        let accuracy = summary.as_ref().and_then(|made| made.outcome.test_accuracy_of_mean);
+        Ok(Told { story, digest: summary.map(|made| made.digest), accuracy })
+    }
+}
+
+/// Why no node has results.
+fn nothing(story: &Story, topology: &Topology) -> String {
+    let names = story.stuck.iter().map(|node| topology.node(*node).name.as_str());
+    match names.collect::<Vec<_>>().join(", ") {
+        names if names.is_empty() => "no node has ended with results".to_string(),
+        names => format!("long after the last fault these nodes still wait: {names}"),
+    }
+}
+
 fn seconds(time: Time) -> f64 {
     (time.0 / 1_000_000) as f64 / 1e3
 }
@@ -54,78 +80,69 @@ pub(super) fn run(args: &RunArgs, argument: &str) -> Result<(), Exit> {
         RunError::Setup(error) => Exit::from(error),
         error => Exit::Failed(error.describe(&whole.design.topology)),
     };
-    let calm = faults::run(&*args.select.whole(true, |_| ())?, &[]).map_err(failed)?;
-    let directory = args.directory(&whole)?;
-    let story = faults::run(&whole, &faults);
-    let story = story.inspect_err(|_| directory.discard()).map_err(failed)?;
-    let wait: Vec<&str> =
-        story.stuck.iter().map(|node| whole.design.topology.node(*node).name.as_str()).collect();
-    let Some(summary) = &story.summary else {
-        directory.discard();
-        if args.speaks() {
-            print_results(&text(&story, &calm, &whole));
-        }
-        let why = match wait.is_empty() {
-            true => "no node has ended with results".to_string(),
-            false => {
-                format!("long after the last fault these nodes still wait: {}", wait.join(", "))
-            }
-        };
-        return Err(Exit::Failed(why));
+    let calm = args.select.whole(true, |_| ())?;
+    let calm = faults::run(&calm, &[], &mut NoopObserver);
+    let calm = calm.and_then(|story| Told::of(&whole.design, story)).map_err(failed)?;
+    let interrupt = Interrupt::install()?;
+    let mut session = Session::new(Arc::clone(&whole), args.directory(&whole)?, warnings());
+    if args.no_baseline {
+        session = session.without_baseline();
+    }
+    let mut told = None;
+    let finished = run_session(session, &interrupt, args.speaks(), true, |whole, watch, _| {
+        let mut ran = Told::of(&whole.design, faults::run(whole, &faults, watch)?)?;
+        let ended = std::mem::take(&mut ran.story.results);
+        let why = ended.is_empty().then(|| nothing(&ran.story, &whole.design.topology));
+        told = Some(ran);
+        why.map_or(Ok(Driven::from(ended)), |why| Err(RunError::Stuck(why)))
+    });
+    if let (Some(told), true) = (&told, args.speaks()) {
+        print_results(&text(told, &calm, &whole.design.topology));
+    }
+    let (Finished { summary, directory, .. }, Some(told)) = (finished?, told) else {
+        return Ok(());
     };
-    directory.summary(summary)?;
     let topology = &whole.design.topology;
     if args.json {
+        let Told { story, .. } = &told;
         print_json(&serde_json::json!({
             "summary": summary,
-            "faults": Told {
+            "faults": Costs {
                 time_s: seconds(story.time),
-                undisturbed_time_s: seconds(calm.time),
+                undisturbed_time_s: seconds(calm.story.time),
                 restarts: story.restarts,
                 repeated_rounds: story.repeated,
-                same_digest: is_same(&story, &calm),
+                same_digest: told.digest == calm.digest,
                 occurrences: story.occurrences.iter().map(|it| Line::of(it, topology)).collect(),
             },
         }))?;
         return Ok(summary.check_participation(&whole.design.experiment.run)?);
     }
-    if args.speaks() {
-        print_results(&text(&story, &calm, &whole));
-    }
-    outcome::show(args, &whole, directory.path(), summary, 0, "simulate")
-}
-
-/// Whether two runs end with the same bits.
-fn is_same(story: &Story, calm: &Story) -> bool {
-    let digest = |story: &Story| story.summary.as_ref().map(|summary| summary.digest.clone());
-    digest(story) == digest(calm)
+    outcome::show(args, &whole, &directory, &summary, 0, "simulate")
 }
 
 /// What happened, and what it cost.
-fn text(story: &Story, calm: &Story, whole: &Whole) -> String {
-    let topology = &whole.design.topology;
+fn text(told: &Told, calm: &Told, topology: &Topology) -> String {
     let row = |one: &Occurrence| {
         let line = Line::of(one, topology);
         let (time, node) = (format!("{:.3} s", line.time_s), line.node.unwrap_or("network"));
         [time, node.to_string(), line.text.to_string()]
     };
     let mut rows = vec![["time", "where", "what"].map(String::from)];
-    rows.extend(story.occurrences.iter().map(row));
+    rows.extend(told.story.occurrences.iter().map(row));
     let mut text = aligned(&rows, &[1, 2]);
-    let accuracy = |story: &Story| {
-        let summary = story.summary.as_ref()?;
-        Some(format!("{:.1} %", 100.0 * summary.outcome.test_accuracy_of_mean?))
-    };
+    let accuracy = |told: &Told| Some(format!("{:.1} %", 100.0 * told.accuracy?));
     let mut costs = vec![["", "with faults", "without"].map(String::from)];
+    let (with, without) = (&told.story, &calm.story);
     let time = |story: &Story| format!("{:.3} s", seconds(story.time));
-    costs.push(["virtual time".into(), time(story), time(calm)]);
-    if let (Some(with), Some(without)) = (accuracy(story), accuracy(calm)) {
+    costs.push(["virtual time".into(), time(with), time(without)]);
+    if let (Some(with), Some(without)) = (accuracy(told), accuracy(calm)) {
         costs.push(["accuracy of the mean".into(), with, without]);
     }
     let number = |number: u64| number.to_string();
-    costs.push(["programs started again".into(), number(story.restarts), number(calm.restarts)]);
-    costs.push(["rounds done again".into(), number(story.repeated), number(calm.repeated)]);
-    let digest = match is_same(story, calm) {
+    costs.push(["programs started again".into(), number(with.restarts), number(without.restarts)]);
+    costs.push(["rounds done again".into(), number(with.repeated), number(without.repeated)]);
+    let digest = match told.digest == calm.digest {
         true => "the same as without faults",
         false => "another one: the members changed, or no node has results",
     };

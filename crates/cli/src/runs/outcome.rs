@@ -31,7 +31,7 @@ pub(super) fn show(
             again_with: &|set| args.select.again(command, Some(set)),
             program: &program_name(std::env::args().next()),
         };
-        // A run that is repeated, or has faults, writes its summary alone.
+        // A run that is repeated writes its summary alone.
         let next = match folder.join("model-mean.safetensors").exists() {
             true => steps.text() + "\n",
             false => String::new(),

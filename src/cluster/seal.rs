@@ -1,0 +1,232 @@
+//! What came down the spanning tree is what all have given: checked before any result is written.
+//!
+//! * Upon this node's record of the run: it signs it, with what identifies the sums and the mean
+//!   that it got. A record passes through other nodes, which can leave it out only.
+//! * Upon the records of all nodes: each must have the signature of its node. Otherwise the
+//!   neighbour on the way to that node has changed it.
+//! * The root of the tree has formed the sums and the mean. If it has signed others than this node
+//!   got, somebody between them has changed them. Nodes above this one that have signed the same as
+//!   this node have been given it, too; the first one above them that has not is at fault.
+//!
+//! A root that is hostile itself can form other sums and another mean; it cannot give different
+//! ones to different nodes without signing one of them.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{members::keys::Keys, part::Part};
+use crate::{gossip::Failure, mixing::SpanningTree, units::NodeId};
+
+/// What identifies the merged setup record and the mean that a node got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Given {
+    pub setup: u64,
+    pub mean: u64,
+}
+
+impl Given {
+    /// What identifies a merged setup record.
+    pub(crate) fn setup(merged: &[u8]) -> u64 {
+        let hash = Sha256::digest(merged);
+        u64::from_le_bytes([hash[0], hash[1], hash[2], hash[3], hash[4], hash[5], hash[6], hash[7]])
+    }
+}
+
+/// A record of the run, and what its node says with it.
+#[derive(Serialize, Deserialize)]
+struct Sealed {
+    record: Vec<u8>,
+    given: Given,
+    signature: Vec<u8>,
+}
+
+/// Signs the record of this node, and checks those of all.
+#[derive(Debug)]
+pub(crate) struct Seals {
+    keys: Arc<dyn Keys>,
+    pub given: Given,
+    /// This node's record, as it has sent it.
+    own: Vec<u8>,
+}
+
+impl Seals {
+    /// `merged` is the setup record of the checkpoint from which this node continues, if any.
+    pub(crate) fn new(keys: Arc<dyn Keys>, merged: &[u8]) -> Seals {
+        let given = Given { setup: Given::setup(merged), mean: 0 };
+        Seals { keys, given, own: Vec::new() }
+    }
+
+    /// The bytes that the signature of a node covers.
+    fn statement(part: &Part<'_>, node: NodeId, given: Given, record: &[u8]) -> Vec<u8> {
+        let (run, id) = ("gradvine record", part.membership.id);
+        bincode::serde::encode_to_vec((run, node, id, given, record), bincode::config::standard())
+            .expect("a record serialises")
+    }
+
+    /// This node's record with its signature.
+    pub(crate) fn seal(&mut self, part: &Part<'_>, record: Vec<u8>) -> Vec<u8> {
+        let number = part.number(part.id);
+        let statement = Seals::statement(part, number, self.given, &record);
+        let signature = self.keys.sign(&statement);
+        let sealed = Sealed { record, given: self.given, signature };
+        self.own = bincode::serde::encode_to_vec(sealed, bincode::config::standard())
+            .expect("a record serialises");
+        self.own.clone()
+    }
+
+    /// The records of all nodes without their signatures.
+    ///
+    /// # Errors
+    /// If one is not what its node has signed, or the root has formed other sums or another mean.
+    pub(crate) fn open(
+        &self,
+        part: &Part<'_>,
+        records: &[Vec<u8>],
+    ) -> Result<Vec<Vec<u8>>, Failure> {
+        let tree = part.topology().spanning_tree();
+        let mut opened = Vec::with_capacity(records.len());
+        for (node, bytes) in records.iter().enumerate() {
+            let node = NodeId::from(node);
+            let changed = || {
+                let name = part.name(node);
+                let reason = format!("the record of node {name} is not what that node has signed");
+                Failure::Peer { peer: toward(&tree, part.id, node), reason }
+            };
+            if node == part.id && *bytes != self.own {
+                return Err(changed());
+            }
+            let sealed: Result<(Sealed, usize), _> =
+                bincode::serde::decode_from_slice(bytes, bincode::config::standard());
+            let (sealed, length) = sealed.map_err(|_| changed())?;
+            let number = part.number(node);
+            let statement = Seals::statement(part, number, sealed.given, &sealed.record);
+            if length != bytes.len() || !self.keys.verify(number, &statement, &sealed.signature) {
+                return Err(changed());
+            }
+            opened.push((sealed.given, sealed.record));
+        }
+        self.compare(part, &tree, &opened)?;
+        Ok(opened.into_iter().map(|(_, record)| record).collect())
+    }
+
+    /// Compares what this node got with what the root has formed.
+    fn compare(
+        &self,
+        part: &Part<'_>,
+        tree: &SpanningTree,
+        opened: &[(Given, Vec<u8>)],
+    ) -> Result<(), Failure> {
+        let given = |node: NodeId| opened[node.index()].0;
+        let path = || std::iter::successors(tree.parent(part.id), |node| tree.parent(*node));
+        let Some(root) = path().last().filter(|root| given(*root) != self.given) else {
+            return Ok(());
+        };
+        let peer = path().find(|node| given(*node) != self.given).unwrap_or(root);
+        let what = match given(root).setup == self.given.setup {
+            true => "mean",
+            false => "sums over all nodes' rows",
+        };
+        let (name, root) = (part.name(part.id), part.name(root));
+        let reason = format!(
+            "the {what} that node {name} got is not what node {root} has formed and signed"
+        );
+        Err(Failure::Peer { peer, reason })
+    }
+}
+
+/// The neighbour on the way to a node in the tree; of itself, the one from which all came.
+fn toward(tree: &SpanningTree, me: NodeId, node: NodeId) -> NodeId {
+    let mut children = tree.children(me).iter();
+    let below = children.find(|child| tree.is_below(node, **child)).copied();
+    below.or_else(|| tree.parent(me)).unwrap_or(node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        cluster::members::keys::Named,
+        drive::Membership,
+        experiment::Experiment,
+        run::{Design, Whole},
+    };
+
+    /// The path 0 - 1 - 2 - 3, whose root is 0.
+    fn design() -> Whole {
+        let settings = ["topology.file=path:4", "data.source=synthetic"].map(String::from);
+        Whole::new(Experiment::parse("", &settings).unwrap()).unwrap()
+    }
+
+    fn part(design: &Design, node: u32) -> Part<'_> {
+        Part::new(design, NodeId(node), Membership::all(4)).unwrap()
+    }
+
+    fn seals(node: u32, mean: u64) -> Seals {
+        let mut seals = Seals::new(Arc::new(Named(NodeId(node))), b"sums");
+        seals.given.mean = mean;
+        seals
+    }
+
+    /// The records of nodes that got these means.
+    fn sealed(design: &Design, means: [u64; 4]) -> (Vec<Seals>, Vec<Vec<u8>>) {
+        let mut all: Vec<Seals> = (0..4).map(|node| seals(node, means[node as usize])).collect();
+        let seal = |(node, seals): (usize, &mut Seals)| {
+            seals.seal(&part(design, node as u32), vec![node as u8])
+        };
+        let records = all.iter_mut().enumerate().map(seal).collect();
+        (all, records)
+    }
+
+    fn blamed(design: &Design, (seals, records): &(Vec<Seals>, Vec<Vec<u8>>), me: u32) -> String {
+        match seals[me as usize].open(&part(design, me), records) {
+            Ok(records) => format!("{records:?}"),
+            Err(Failure::Peer { peer, reason }) => format!("{peer}: {reason}"),
+            Err(other) => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn records_come_back_as_they_were_signed() {
+        let whole = design();
+        let all = sealed(&whole.design, [5; 4]);
+        for me in 0..4 {
+            assert_eq!(blamed(&whole.design, &all, me), "[[0], [1], [2], [3]]");
+        }
+    }
+
+    #[test]
+    fn one_that_changes_a_record_is_named_by_those_to_whom_it_gave_it() {
+        let whole = design();
+        let mut all = sealed(&whole.design, [5; 4]);
+        // Node 1 gives the nodes below it another record of node 0, and one of node 3 to node 0.
+        all.1[0] = sealed(&whole.design, [6; 4]).1[1].clone();
+        let text = "1: the record of node 0 is not what that node has signed";
+        assert_eq!(blamed(&whole.design, &all, 2), text);
+        let mut all = sealed(&whole.design, [5; 4]);
+        all.1[3].push(0);
+        let text = "1: the record of node 3 is not what that node has signed";
+        assert_eq!(blamed(&whole.design, &all, 0), text);
+        // A node finds its own record, to the bit.
+        let mut all = sealed(&whole.design, [5; 4]);
+        all.1[2] = sealed(&whole.design, [6; 4]).1[2].clone();
+        let text = "1: the record of node 2 is not what that node has signed";
+        assert_eq!(blamed(&whole.design, &all, 2), text);
+    }
+
+    #[test]
+    fn one_that_gives_another_mean_is_named() {
+        let whole = design();
+        // Node 1 has signed what it got, and gives another mean to nodes 2 and 3.
+        let all = sealed(&whole.design, [5, 5, 6, 6]);
+        let text = "1: the mean that node NODE got is not what node 0 has formed and signed";
+        for me in [2, 3] {
+            let text = text.replace("NODE", &me.to_string());
+            assert_eq!(blamed(&whole.design, &all, me), text);
+        }
+        for me in [0, 1] {
+            assert_eq!(blamed(&whole.design, &all, me), "[[0], [1], [2], [3]]");
+        }
+    }
+}
