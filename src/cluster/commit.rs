@@ -3,10 +3,14 @@
 //!
 //! * A node that has written its results, and whose children in the spanning tree have, says so to
 //!   its parent, again and again until it hears that all have. The root then says *over* down the
-//!   tree.
-//! * Upon the restart of a neighbour, this node goes back with it. Upon a neighbour that is lost,
-//!   members are chosen again if they may be; otherwise it is no longer asked.
-//! * Upon a tick without news for long: this node leaves. Its own results are complete.
+//!   tree. A node believes it only if it has said that those below it have their results.
+//! * Upon the restart of a neighbour, this node goes back with it.
+//! * Upon a neighbour that is lost before it has said so, members are chosen again if they may be.
+//!   Otherwise this node, once it has heard its other children, leaves without a word: whether all
+//!   have their results is not known.
+//! * Upon a tick without news for long: the same.
+//!
+//! A node that leaves without knowing it retains its checkpoints. Its own results are complete.
 
 use std::{
     collections::BTreeSet,
@@ -36,6 +40,8 @@ pub(crate) struct Commit {
     news: Instant,
     /// How long to wait without any news.
     patience: Duration,
+    /// Whether a child was lost before it has said that it has its results.
+    has_lost: bool,
     /// Whether members are chosen again if one does not return before all have their results.
     may_continue: bool,
 }
@@ -43,8 +49,10 @@ pub(crate) struct Commit {
 /// What follows for a node that has its results.
 #[derive(Debug)]
 pub(crate) enum Committed {
-    /// All have theirs, as far as they can be asked.
+    /// All have theirs.
     Over,
+    /// Whether all have theirs is not known, and cannot be asked.
+    Unknown,
     /// This neighbour was started again, or has gone back because of another node.
     Restarted(NodeId, Option<NodeId>),
     /// Nodes are missing, so the members are chosen again.
@@ -67,6 +75,7 @@ impl Commit {
             sent: None,
             news: now,
             patience,
+            has_lost: false,
             may_continue,
         }
     }
@@ -81,10 +90,14 @@ impl Commit {
     ) -> Option<Committed> {
         match event {
             Event::Start { from, message: StartMessage::Written } => {
-                self.waits.remove(&from);
-                self.news = now;
+                // It repeats that, which is no news.
+                if self.waits.remove(&from) {
+                    self.news = now;
+                }
             }
-            Event::Start { from, message: StartMessage::Over } if self.parent == Some(from) => {
+            Event::Start { from, message: StartMessage::Over }
+                if self.parent == Some(from) && self.has_said_so() =>
+            {
                 return self.over(out);
             }
             Event::Restarted { peer, because } => {
@@ -101,14 +114,15 @@ impl Commit {
             }
             Event::Down { peer, .. } | Event::Left { peer, .. } | Event::Goodbye(peer) => {
                 if self.waits.remove(&peer) {
+                    self.has_lost = true;
                     out.push(Effect::Warn(format!(
-                        "node {} left and did not say whether its results are written; this \
-                         node's results are complete",
+                        "node {} left and did not say whether its results are written; those of \
+                         this node are complete, and its checkpoints stay",
                         part.name(peer)
                     )));
                 }
                 if self.parent == Some(peer) {
-                    return self.over(out);
+                    return Some(Committed::Unknown);
                 }
             }
             _ => {}
@@ -124,6 +138,9 @@ impl Commit {
         facts: &Facts,
         out: &mut Vec<Effect>,
     ) -> Option<Committed> {
+        if self.waits.is_empty() && self.has_lost {
+            return Some(Committed::Unknown);
+        }
         if self.waits.is_empty() && self.sent.is_none_or(|sent| now - sent >= AGAIN) {
             let Some(to) = self.parent else { return self.over(out) };
             out.push(Effect::SendStart { to, message: StartMessage::Written });
@@ -139,10 +156,16 @@ impl Commit {
         let late = self.waits.first().map_or("the rest of the tree", |&node| part.name(node));
         out.push(Effect::Warn(format!(
             "after {:.0} s it is not known whether all nodes have written their results; those \
-             below {late} have not said so; this node's results are complete",
+             below {late} have not said so; this node's results are complete, and its checkpoints \
+             stay",
             self.patience.as_secs_f64()
         )));
-        self.over(out)
+        Some(Committed::Unknown)
+    }
+
+    /// Whether this node has said that it and those below it have their results.
+    fn has_said_so(&self) -> bool {
+        self.waits.is_empty() && self.sent.is_some()
     }
 
     /// The children may leave, and so may this node.

@@ -32,6 +32,8 @@ pub(crate) enum Input {
     Restored(Result<Option<Restored>, RunError>),
     /// The membership of [`Effect::Record`] is durable, or why it cannot be.
     Recorded(Result<(), RunError>),
+    /// The results of [`Effect::Results`] cannot be written.
+    Unwritten,
     /// The user asks this node to leave.
     Stop,
     /// An effect could not be performed, or the tasks of the links have ended.

@@ -220,6 +220,13 @@ impl<'a> Cluster<'a> {
                     self.end(error, out);
                 }
             }
+            Input::Unwritten => {
+                if let Phase::Commit(_) = self.phase {
+                    self.has_results = false;
+                    let text = "the results of this node cannot be written".to_string();
+                    self.end(RunError::Host(text), out);
+                }
+            }
             Input::Stop => self.asked_to_leave(now, out),
             Input::Failed(error) => self.fail(now, error, out),
             Input::Panicked(reason) => {
@@ -372,7 +379,10 @@ impl<'a> Cluster<'a> {
                 self.refuse(now, failure, out);
             }
             error => {
-                out.push(Effect::SaveNewest);
+                // A node with results keeps the model of the last round.
+                if !self.has_results {
+                    out.push(Effect::SaveNewest);
+                }
                 let outcome = match (&error, self.has_results) {
                     // The other nodes have left: all of them have their results.
                     (RunError::Deadline { .. }, true) => Some(Outcome::Results),
@@ -484,22 +494,25 @@ impl<'a> Cluster<'a> {
     fn finished(&mut self, now: Instant, out: &mut Vec<Effect>) {
         let Phase::Rounds(rounds) = &mut self.phase else { return };
         self.written = rounds.take_written();
-        self.is_last = rounds.round().0 >= self.design.experiment.run.rounds;
+        let (done, confirms) = (rounds.round().0, self.terms.confirms);
+        // Where nodes confirm, no user has ended it earlier: the losses have, or the training.
+        self.is_last = confirms || done >= self.design.experiment.run.rounds;
         self.has_results = true;
+        self.restarts.reach(done);
         let Limits { patience, may_continue, .. } = self.terms.limits;
         match self.terms.confirms {
             true => {
                 let commit = Commit::new(now, &self.part, patience, may_continue);
                 self.phase = Phase::Commit(commit);
             }
-            false => self.leave(false, out),
+            false => self.leave(false, true, out),
         }
     }
 
-    /// Says goodbye at the end of the run.
-    fn leave(&mut self, over: bool, out: &mut Vec<Effect>) {
+    /// Says goodbye at the end of the run. `all`: no node needs the checkpoints.
+    fn leave(&mut self, over: bool, all: bool, out: &mut Vec<Effect>) {
         // From here on a node that was started again finds its results in its files.
-        if self.is_last {
+        if self.is_last && all {
             out.push(Effect::Clear { folder: !self.terms.confirms });
         }
         out.push(Effect::Close { reason: None, over });
@@ -510,7 +523,8 @@ impl<'a> Cluster<'a> {
     fn after_commit(&mut self, now: Instant, committed: Option<Committed>, out: &mut Vec<Effect>) {
         match committed {
             None => {}
-            Some(Committed::Over) => self.leave(true, out),
+            Some(Committed::Over) => self.leave(true, true, out),
+            Some(Committed::Unknown) => self.leave(true, false, out),
             Some(Committed::Restarted(peer, because)) => self.again(now, peer, because, out),
             Some(Committed::Absent(absence)) => self.choose(now, absence, out),
         }
@@ -644,7 +658,7 @@ impl<'a> Cluster<'a> {
                 let rounds = Round(self.design.experiment.run.rounds);
                 return self.end(RunError::Interrupted(rounds), out);
             }
-            Phase::Commit(_) => return self.leave(true, out),
+            Phase::Commit(_) => return self.leave(true, false, out),
             _ => return,
         };
         self.fail(now, error, out);
@@ -655,7 +669,7 @@ impl<'a> Cluster<'a> {
         match &self.phase {
             Phase::Rendezvous(_) | Phase::Restoring(..) => self.not_begun(now, error, out),
             Phase::Rounds(_) => self.broken_off(now, error, out),
-            Phase::Commit(_) => self.leave(true, out),
+            Phase::Commit(_) => self.leave(true, false, out),
             Phase::Closing(_) | Phase::Over => {}
             _ => self.end(error, out),
         }

@@ -56,8 +56,11 @@ pub trait Observer {
     fn mean(&mut self, _mean: &[f32]) {}
 
     /// A node's run is over: write its results now. It leaves when all nodes have written theirs.
+    /// Returns whether they are written: otherwise the node fails, and its checkpoints stay.
     /// Reported over libp2p only: a simulation returns the results of all nodes.
-    fn ended(&mut self, _node: NodeId, _ended: &Ended) {}
+    fn ended(&mut self, _node: NodeId, _ended: &Ended) -> bool {
+        true
+    }
 
     /// The round after which all nodes stop, if the user has asked to stop.
     fn stop_after(&mut self) -> Option<Round> {

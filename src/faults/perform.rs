@@ -240,8 +240,11 @@ impl World<'_> {
                 let model = std::mem::take(&mut program.model);
                 let model = Arc::unwrap_or_clone(model);
                 let (mean, traffic) = (std::mem::take(&mut program.mean), program.traffic);
-                if !machine.files.is_full() {
-                    machine.results = Some(Ended { model, mean, records, traffic, history });
+                match machine.files.is_full() {
+                    true => program.inputs.push_back(Input::Unwritten),
+                    false => {
+                        machine.results = Some(Ended { model, mean, records, traffic, history });
+                    }
                 }
             }
             Effect::Clear { folder } => {

@@ -137,7 +137,9 @@ impl NodeObserver for Reporter<'_> {
         let _ = self.reports.send(Report::Save(self.node, elapsed, own));
     }
 
-    fn ended(&mut self, _ended: &Ended) {}
+    fn ended(&mut self, _ended: &Ended) -> bool {
+        true
+    }
 
     fn mean(&mut self, mean: &[f32]) {
         // The mean has the same bits at every node.

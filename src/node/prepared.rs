@@ -223,6 +223,9 @@ impl RanNode<'_> {
             }
             Err(error) => error,
         };
+        if let Some(Err(why)) = self.written {
+            return Err(why);
+        }
         match (self.complete, self.recorder, self.directory) {
             (Some(complete), ..) if error.confirms(self.resumed, self.may_continue) => {
                 if let Some(checkpoints) = self.checkpoints {
@@ -450,8 +453,9 @@ impl Observer for RunObserver<'_> {
         (self.events)(Event::Mean);
     }
 
-    fn ended(&mut self, _node: NodeId, ended: &Ended) {
+    fn ended(&mut self, _node: NodeId, ended: &Ended) -> bool {
         let files = self.recorder.zip(self.directory.as_deref());
-        self.written = Some(conclude(self.design, ended, files));
+        let written = self.written.insert(conclude(self.design, ended, files));
+        written.is_ok()
     }
 }

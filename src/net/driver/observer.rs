@@ -33,8 +33,8 @@ pub(crate) trait NodeObserver {
     /// The mean of all models is formed.
     fn mean(&mut self, mean: &[f32]);
 
-    /// The run is over: write the results now.
-    fn ended(&mut self, ended: &Ended);
+    /// The run is over: write the results now. Returns whether they are written.
+    fn ended(&mut self, ended: &Ended) -> bool;
 }
 
 /// Passes the events of the one local node on.
@@ -81,7 +81,7 @@ impl NodeObserver for LocalObserver<'_> {
         self.observer.mean(mean);
     }
 
-    fn ended(&mut self, ended: &Ended) {
-        self.observer.ended(self.node, ended);
+    fn ended(&mut self, ended: &Ended) -> bool {
+        self.observer.ended(self.node, ended)
     }
 }

@@ -223,7 +223,9 @@ impl Driver<'_> {
         let (model, mean) = (std::mem::take(&mut work.model), std::mem::take(&mut work.mean));
         let model = std::sync::Arc::unwrap_or_clone(model);
         let ended = Ended { model, mean, records, traffic: work.traffic, history };
-        self.observer.ended(&ended);
+        if !self.observer.ended(&ended) {
+            self.inputs.push_back(Input::Unwritten);
+        }
         self.ended = Some(ended);
     }
 
