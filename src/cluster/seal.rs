@@ -155,7 +155,9 @@ mod tests {
 
     /// The path 0 - 1 - 2 - 3, whose root is 0.
     fn design() -> Whole {
-        let settings = ["topology.file=path:4", "data.source=synthetic"].map(String::from);
+        let settings =
+            ["topology.file=path:4", "data.source=synthetic", "model.kind=least-squares"];
+        let settings = settings.map(String::from);
         Whole::new(Experiment::parse("", &settings).unwrap()).unwrap()
     }
 

@@ -34,6 +34,9 @@ pub(super) const RESULTS: [&str; 4] = [
 /// All have their results: this node says so to the nodes below it, and leaves.
 const OVER: [&str; 3] = ["to 2: Over", "Clear { folder: false }", "close, over true, reason None"];
 
+/// Whether all have their results is not known: this node leaves, and its checkpoints stay.
+const LEAVES: [&str; 1] = ["close, over true, reason None"];
+
 /// The members are chosen again.
 const CHOOSES: &str = "open 3 members of change 0, 0 links cut, bans [], to choose";
 
@@ -62,8 +65,8 @@ fn down(peer: NodeId) -> Event {
 /// What this node says of one that has left before it has said that it has its results.
 fn silent(node: NodeId) -> String {
     format!(
-        "warn: node {node} left and did not say whether its results are written; this node's \
-         results are complete"
+        "warn: node {node} left and did not say whether its results are written; those of this \
+         node are complete, and its checkpoints stay"
     )
 }
 
@@ -265,7 +268,7 @@ fn after_a_restart_nobody_comes() {
             continue;
         }
         let close = format!("close, over false, reason Some({text:?})");
-        assert_eq!(effects, ["SaveNewest", &format!("log: {text}"), &close]);
+        assert_eq!(effects, [format!("log: {text}"), close]);
         assert_eq!(b.input(Input::Closed), ["end with results"]);
     }
 }
@@ -274,11 +277,11 @@ fn after_a_restart_nobody_comes() {
 #[test]
 fn a_neighbour_that_is_lost_for_good() {
     let whole = whole(&[]);
-    // The child: it is no longer asked.
+    // The child: it may need the checkpoints.
     let mut b = in_commit(&whole);
     assert_eq!(b.event(down(C)), [silent(C)]);
-    assert_eq!(b.after(0.1), ["to 0: Written"]);
-    assert_eq!(b.event(says(A, StartMessage::Over)), OVER);
+    assert_eq!(b.after(0.1), LEAVES);
+    assert_eq!(b.input(Input::Closed), ["end with results"]);
     // It had said that it has its results.
     let mut b = in_commit(&whole);
     b.event(says(C, StartMessage::Written));
@@ -290,7 +293,7 @@ fn a_neighbour_that_is_lost_for_good() {
         if has_said {
             b.event(says(C, StartMessage::Written));
         }
-        assert_eq!(b.event(down(A)), OVER);
+        assert_eq!(b.event(down(A)), LEAVES);
         assert_eq!(b.input(Input::Closed), ["end with results"]);
     }
 }
@@ -308,13 +311,15 @@ fn a_neighbour_that_says_goodbye() {
             let mut b = in_commit(&whole);
             assert_eq!(b.event(goodbye(C)), [silent(C)], "{policy}");
             assert_eq!(b.event(goodbye(C)), NOTHING, "once");
-            assert_eq!(b.after(0.1), ["to 0: Written"]);
-            assert_eq!(b.event(goodbye(A)), OVER);
+            assert_eq!(b.after(0.1), LEAVES);
+            let mut b = in_commit(&whole);
+            assert_eq!(b.event(goodbye(A)), LEAVES);
             // Its child has said that it has its results.
             let mut b = in_commit(&whole);
             b.event(says(C, StartMessage::Written));
             assert_eq!(b.event(goodbye(C)), NOTHING);
-            assert_eq!(b.event(goodbye(A)), OVER);
+            assert_eq!(b.after(0.1), ["to 0: Written"]);
+            assert_eq!(b.event(says(A, StartMessage::Over)), OVER);
         }
         let mut b = in_commit(&whole);
         let effects = b.event(stopped(C));
@@ -325,7 +330,7 @@ fn a_neighbour_that_says_goodbye() {
         let mut b = in_commit(&whole);
         let effects = b.event(stopped(A));
         match policy {
-            "wait" => assert_eq!(effects, OVER),
+            "wait" => assert_eq!(effects, LEAVES),
             _ => assert_eq!(effects, [CHOOSES]),
         }
     }
@@ -390,12 +395,16 @@ fn a_neighbour_of_another_membership() {
     assert_eq!(in_commit(&continues).event(Event::OtherMembership(C)), [CHOOSES]);
 }
 
-/// The parent says *over* for all nodes, so it counts before the child has said anything.
+/// A parent that says *over* before this node has confirms what it cannot know.
 #[test]
-fn a_parent_that_says_over_early_is_believed() {
+fn a_parent_that_says_over_early_is_not_believed() {
     let whole = whole(&[]);
     let mut b = in_commit(&whole);
     assert_eq!(b.event(says(C, StartMessage::Over)), NOTHING);
+    assert_eq!(b.event(says(A, StartMessage::Over)), NOTHING);
+    b.event(says(C, StartMessage::Written));
+    assert_eq!(b.event(says(A, StartMessage::Over)), NOTHING);
+    assert_eq!(b.after(0.1), ["to 0: Written"]);
     assert_eq!(b.event(says(A, StartMessage::Over)), OVER);
 }
 
@@ -405,7 +414,7 @@ fn a_parent_that_says_over_early_is_believed() {
 fn the_wish_of_the_user() {
     let waits = whole(&[]);
     let mut b = in_commit(&waits);
-    assert_eq!(b.input(Input::Stop), OVER[1..]);
+    assert_eq!(b.input(Input::Stop), LEAVES);
     assert_eq!(b.input(Input::Stop), NOTHING, "it is leaving");
     assert_eq!(b.input(Input::Closed), ["end with results"]);
     let continues = whole(&["absence.policy=continue"]);
@@ -419,24 +428,27 @@ fn the_wish_of_the_user() {
     // It has gone back with a neighbour that was started again.
     let mut b = in_commit(&waits);
     goes_back(&mut b);
-    let ended = b.input(Input::Stop);
-    assert_eq!(ended[0], "SaveNewest");
-    assert_eq!(ended[1..], interrupted(2));
+    assert_eq!(b.input(Input::Stop), interrupted(2), "the model of the last round stays");
     assert_eq!(b.input(Input::Closed), ["end: interrupted in round 2"]);
 }
 
-/// The driver writes the results and says nothing about it, so the cluster does not hear of a full
-/// disk: it confirms as always. It does hear that another effect has failed, or that the links are
-/// gone. Then it leaves.
+/// Results that cannot be written end the node, and its checkpoints stay. Upon another effect that
+/// has failed, or links that are gone, it leaves with its results.
 #[test]
 fn a_failure_of_this_computer() {
     let whole = whole(&[]);
     let mut b = in_commit(&whole);
-    let error = RunError::Host("the disk is full".into());
-    assert_eq!(b.input(Input::Failed(error)), OVER[1..]);
+    let effects = b.input(Input::Unwritten);
+    let text = "the results of this node cannot be written";
+    let close = format!("close, over false, reason Some({text:?})");
+    assert_eq!(effects, [format!("log: {text}"), close]);
+    assert_eq!(b.input(Input::Closed), [format!("end: {text}")]);
+    let mut b = in_commit(&whole);
+    let error = RunError::Host("a thread cannot be started".into());
+    assert_eq!(b.input(Input::Failed(error)), LEAVES);
     assert_eq!(b.input(Input::Closed), ["end with results"]);
     let mut b = in_commit(&whole);
-    assert_eq!(b.input(Input::Panicked("index out of bounds".into())), OVER[1..]);
+    assert_eq!(b.input(Input::Panicked("index out of bounds".into())), LEAVES);
     assert_eq!(b.input(Input::Closed), ["end with results"]);
 }
 
@@ -447,14 +459,15 @@ fn this_node_waits_no_longer_than_its_patience() {
     let warns = |late: &str| {
         format!(
             "warn: after 20 s it is not known whether all nodes have written their results; those \
-             below {late} have not said so; this node's results are complete"
+             below {late} have not said so; this node's results are complete, and its \
+             checkpoints stay"
         )
     };
     let mut b = in_commit(&whole);
     assert_eq!(b.after(19.9), NOTHING);
     let ended = b.after(0.1);
     assert_eq!(ended[0], warns("2"));
-    assert_eq!(ended[1..], OVER);
+    assert_eq!(ended[1..], LEAVES);
     assert_eq!(b.input(Input::Closed), ["end with results"]);
     // The time counts from the last news: node c confirms, and node a hangs.
     let mut b = in_commit(&whole);
@@ -463,5 +476,13 @@ fn this_node_waits_no_longer_than_its_patience() {
     assert_eq!(b.after(19.9), ["to 0: Written"]);
     let ended = b.after(0.1);
     assert_eq!(ended[0], warns("the rest of the tree"));
-    assert_eq!(ended[1..], OVER);
+    assert_eq!(ended[1..], LEAVES);
+    // One that says the same again and again says nothing new.
+    let mut b = in_commit(&whole);
+    let mut ended = Vec::new();
+    for _ in 0..100 {
+        b.event(says(C, StartMessage::Written));
+        ended.extend(b.after(0.5));
+    }
+    assert_eq!(ended.last().map(String::as_str), Some(LEAVES[0]), "{ended:?}");
 }

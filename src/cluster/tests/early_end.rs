@@ -34,8 +34,9 @@ fn leaves(b: &mut Table<'_>) -> Vec<String> {
     effects
 }
 
-/// Checkpoints stay: the run can be continued.
-const STAY: [&str; 2] = ["to 2: Over", "close, over true, reason None"];
+/// Where nodes confirm, an early end is for good: nobody needs the checkpoints.
+const CLEARED: [&str; 3] =
+    ["to 2: Over", "Clear { folder: false }", "close, over true, reason None"];
 
 #[test]
 fn the_user_of_all_nodes() {
@@ -52,7 +53,7 @@ fn the_user_of_all_nodes() {
         ]
     );
     assert_eq!(results, RESULTS);
-    assert_eq!(leaves(&mut b), STAY);
+    assert_eq!(leaves(&mut b), CLEARED);
 }
 
 /// These are the results of all rounds.
@@ -62,8 +63,7 @@ fn an_end_after_the_last_round_is_none() {
         let whole = whole(&[]);
         let (rows, mut b) = ended(&whole, Wish::User(Round(last)));
         assert!(rows.iter().any(|row| row.contains("save the model of 4")), "{rows:#?}");
-        let cleared = ["to 2: Over", "Clear { folder: false }", "close, over true, reason None"];
-        assert_eq!(leaves(&mut b), cleared);
+        assert_eq!(leaves(&mut b), CLEARED);
     }
 }
 
@@ -87,7 +87,7 @@ fn the_learner_of_one_node() {
         ]
     );
     assert_eq!(results, RESULTS);
-    assert_eq!(leaves(&mut b), STAY);
+    assert_eq!(leaves(&mut b), CLEARED);
     // Node a asks, and this node passes that on to node c.
     let (rows, mut b) = ended(&whole, Wish::Learner(A, Round(0)));
     let (rounds, results) = rows.split_at(rows.len() - RESULTS.len());
@@ -106,7 +106,7 @@ fn the_learner_of_one_node() {
         ]
     );
     assert_eq!(results, RESULTS);
-    assert_eq!(leaves(&mut b), STAY);
+    assert_eq!(leaves(&mut b), CLEARED);
 }
 
 /// A driver hears of the wish when a round is done, so there is none before and after the rounds.
@@ -120,5 +120,5 @@ fn a_wish_outside_the_rounds_is_not_heard() {
     assert_eq!(b.input(wish()), NOTHING);
     let (_, mut b) = ended(&whole, Wish::User(Round(1)));
     assert_eq!(b.input(wish()), NOTHING);
-    assert_eq!(leaves(&mut b), STAY);
+    assert_eq!(leaves(&mut b), CLEARED);
 }
