@@ -102,7 +102,8 @@ pub enum Input {
     },
     /// This node's record for the final table, in reply to [`Effect::Conclude`].
     Record(Vec<u8>),
-    /// End after this round, or after the current one if that is later; then conclude as usual.
+    /// End after this round, or after the current one if that is later; then conclude as usual. All
+    /// nodes must get it, since this one tells no other.
     StopAfter(Round),
     /// Copy the state after this many rounds, or after the last one if that is earlier. A newer
     /// request replaces an older one. Only if the plan [can pause](super::plan::can_pause).

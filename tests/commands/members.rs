@@ -270,7 +270,7 @@ fn members_that_change_before_the_first_checkpoint_begin_again_with_their_own_co
     fs::copy(ring.run(0).join("summary.json"), whole.join("summary.json")).unwrap();
     let mut again = gradvine();
     again.args(["simulate", "--quiet", "--no-baseline", "--history"]);
-    again.arg(whole.join("summary.json")).arg("--out").arg(ring.folder.path().join("twice"));
+    again.arg(&whole).arg("--out").arg(ring.folder.path().join("twice"));
     again.assert().success();
 }
 

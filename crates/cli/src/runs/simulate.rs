@@ -27,9 +27,9 @@ bandwidths come from the topology file's links, the rest from [network]: preset 
 ethernet, 4g, 5g, shanghai-boston), latency_ms, bandwidth_mbps, jitter_ms, loss, variation, uplink,
 compute. Times in metrics.jsonl and summary.json are virtual; one seed gives one trace.")]
 pub(crate) struct Args {
-    /// Repeat a run whose members changed: the summary of that run. Unless an experiment or
-    /// settings are given, the experiment is the one beside it.
-    #[arg(long, value_name = "SUMMARY")]
+    /// Repeat a run whose members changed: its run directory, or its summary. Unless an experiment
+    /// or settings are given, the experiment is the one in it.
+    #[arg(long, value_name = "RUN")]
     history: Option<PathBuf>,
     /// What goes wrong: a file with [[fault]] tables, or seed:N for faults drawn from a number.
     /// Prints what each node decides and when, and what it costs
@@ -41,7 +41,10 @@ pub(crate) struct Args {
 
 /// Runs an experiment on a virtual network.
 pub(crate) fn run(mut args: Args) -> Result<(), Exit> {
-    if let Some(path) = &args.history {
+    if let Some(path) = &mut args.history {
+        if path.is_dir() {
+            path.push("summary.json");
+        }
         args.run.select.experiment = experiment_of(&args.run.select.selection(), path)?;
         return run_again(&args.run, path);
     }
