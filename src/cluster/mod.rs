@@ -26,6 +26,8 @@ pub(crate) mod checkpoints;
 pub(crate) mod commit;
 pub(crate) mod effect;
 pub(crate) mod event;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
 pub(crate) mod machine;
 pub(crate) mod members;
 pub(crate) mod message;
