@@ -112,4 +112,14 @@ mod reached {
     pub mod threads;
     pub mod vector;
 }
+
+/// What the fuzz target `cluster` does with its bytes.
+///
+/// # Panics
+/// If the state machine of a node does what it must not.
+#[cfg(feature = "fuzz")]
+pub fn fuzz_cluster(bytes: &[u8]) {
+    cluster::fuzz::run(bytes);
+}
+
 internals!(reached::{digest, faults, files, inputs, memory, printable, replay, threads, vector});

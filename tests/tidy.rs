@@ -37,7 +37,7 @@ const LAYERS: &[(&str, May)] = &[
     ("predict", May::Only("units gossip links")),
     ("run", May::Above),
     ("sim", May::Only("units digest gossip links drive")),
-    ("cluster", May::Only("units config mixing gossip experiment drive run")),
+    ("cluster", May::Only("units digest config state mixing gossip experiment drive run")),
     ("upnp", May::Only("")),
     (
         "net",

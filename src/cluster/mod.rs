@@ -28,6 +28,8 @@ pub(crate) mod checkpoints;
 pub(crate) mod commit;
 pub(crate) mod effect;
 pub(crate) mod event;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
 pub(crate) mod kept;
 pub(crate) mod machine;
 pub(crate) mod members;

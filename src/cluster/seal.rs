@@ -58,21 +58,10 @@ impl Seals {
         Seals { keys, given, own: Vec::new() }
     }
 
-    /// The bytes that the signature of a node covers.
-    fn statement(part: &Part<'_>, node: NodeId, given: Given, record: &[u8]) -> Vec<u8> {
-        let (run, id) = ("gradvine record", part.membership.id);
-        bincode::serde::encode_to_vec((run, node, id, given, record), bincode::config::standard())
-            .expect("a record serialises")
-    }
-
     /// This node's record with its signature.
     pub(crate) fn seal(&mut self, part: &Part<'_>, record: Vec<u8>) -> Vec<u8> {
-        let number = part.number(part.id);
-        let statement = Seals::statement(part, number, self.given, &record);
-        let signature = self.keys.sign(&statement);
-        let sealed = Sealed { record, given: self.given, signature };
-        self.own = bincode::serde::encode_to_vec(sealed, bincode::config::standard())
-            .expect("a record serialises");
+        let node = (part.number(part.id), part.membership.id);
+        self.own = seal(&*self.keys, node, self.given, record);
         self.own.clone()
     }
 
@@ -101,7 +90,8 @@ impl Seals {
                 bincode::serde::decode_from_slice(bytes, bincode::config::standard());
             let (sealed, length) = sealed.map_err(|_| changed())?;
             let number = part.number(node);
-            let statement = Seals::statement(part, number, sealed.given, &sealed.record);
+            let signer = (number, part.membership.id);
+            let statement = statement(signer, sealed.given, &sealed.record);
             if length != bytes.len() || !self.keys.verify(number, &statement, &sealed.signature) {
                 return Err(changed());
             }
@@ -136,6 +126,21 @@ impl Seals {
     }
 }
 
+/// The bytes that the signature of a node in a membership covers.
+fn statement((node, membership): (NodeId, u64), given: Given, record: &[u8]) -> Vec<u8> {
+    let domain = "gradvine record";
+    let statement = (domain, node, membership, given, record);
+    bincode::serde::encode_to_vec(statement, bincode::config::standard())
+        .expect("a record serialises")
+}
+
+/// The record of a node in a membership, with its signature.
+pub(crate) fn seal(keys: &dyn Keys, node: (NodeId, u64), given: Given, record: Vec<u8>) -> Vec<u8> {
+    let signature = keys.sign(&statement(node, given, &record));
+    let sealed = Sealed { record, given, signature };
+    bincode::serde::encode_to_vec(sealed, bincode::config::standard()).expect("a record serialises")
+}
+
 /// The neighbour on the way to a node in the tree; of itself, the one from which all came.
 fn toward(tree: &SpanningTree, me: NodeId, node: NodeId) -> NodeId {
     let mut children = tree.children(me).iter();
@@ -155,8 +160,13 @@ mod tests {
 
     /// The path 0 - 1 - 2 - 3, whose root is 0.
     fn design() -> Whole {
-        let settings =
-            ["topology.file=path:4", "data.source=synthetic", "model.kind=least-squares"];
+        let settings = [
+            "topology.file=path:4",
+            "data.source=synthetic",
+            "model.kind=least-squares",
+            "rule.kind=d-psgd",
+            "compressor.kind=identity",
+        ];
         let settings = settings.map(String::from);
         Whole::new(Experiment::parse("", &settings).unwrap()).unwrap()
     }

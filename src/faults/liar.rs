@@ -69,6 +69,9 @@ impl Liar {
     }
 
     pub(super) fn change(&mut self, message: Message, whole: &Whole) -> Message {
+        if let Lie::Tree(_) = self.lie {
+            return message;
+        }
         self.times += 1;
         let topology = &whole.design.topology;
         let all: Vec<NodeId> = (0..topology.nodes()).map(NodeId::from).collect();

@@ -33,6 +33,8 @@ pub(super) struct Program<'a> {
     pub initial: State,
     /// The number of the links that it has opened last.
     pub incarnation: u64,
+    /// The members between which these links are: the cluster may already know others.
+    pub numbers: Vec<NodeId>,
     /// Because of whom it has gone back to a checkpoint.
     pub because: Option<NodeId>,
     /// Whether these links are for the choice of members.
@@ -70,6 +72,11 @@ pub(super) struct Program<'a> {
 }
 
 impl Program<'_> {
+    /// The number in the topology of a node of its links.
+    pub(super) fn number(&self, node: NodeId) -> NodeId {
+        self.numbers[node.index()]
+    }
+
     /// The time of its rounds, and of its gradients.
     pub(super) fn elapsed(&self, now: Time) -> Elapsed {
         let time = Time(self.before.0 + now.0 - self.started.0);

@@ -2,11 +2,13 @@
 //! and disks are lost.
 //!
 //! Each machine performs the `cluster::Cluster` of a real node, with its learner and the files of
-//! its checkpoints on a disk in memory. Links have the latency, rate and jitter of the experiment's network; the frames on them
-//! are real. The ends of a link that is down try to connect every 300 ms; a handshake takes no
-//! time. A connection that carries nothing is given up after three heartbeats. Not part of it:
-//! encryption, acknowledgements, the time of writing, and signs of work, which arrive at once.
+//! its checkpoints on a disk in memory. Links have the latency, rate and jitter of the experiment's
+//! network; the frames on them are real. The ends of a link that is down try to connect every 300
+//! ms; a handshake takes no time. A connection that carries nothing is given up after three
+//! heartbeats. Not part of it: encryption, acknowledgements, frames in pieces, and signs of work,
+//! which arrive at once.
 //!
+//! * `disk`: files in memory, and what is lost with the power.
 //! * `schedule`: the faults, from a file or a seed.
 //! * `world`: machines, time, and the faults as they come.
 //! * `perform`: the effects of a node.

@@ -85,6 +85,7 @@ impl World<'_> {
             resumed: false,
             initial,
             incarnation: 0,
+            numbers: Vec::new(),
             because: None,
             chooses: false,
             bans: Vec::new(),
@@ -291,11 +292,11 @@ impl World<'_> {
         let Some(program) = &mut machine.program else { return };
         match effect {
             gossip::Effect::Send { to, frame } => {
-                let to = program.cluster.part().number(to);
+                let to = program.number(to);
                 self.send(node, to, frame);
             }
             gossip::Effect::Recycle { from, .. } => {
-                let from = program.cluster.part().number(from);
+                let from = program.number(from);
                 let wire = self.wire_between(node, from);
                 let side = self.wires[wire].side(node);
                 self.wires[wire].sides[side].held = false;
@@ -369,6 +370,7 @@ impl World<'_> {
         let machine = &mut self.machines[node.index()];
         let Some(program) = &mut machine.program else { return Ok(Opened::default()) };
         (program.incarnation, program.chooses) = (incarnation, opening.chooses);
+        program.numbers.clone_from(&opening.membership.members);
         program.because = opening.because;
         program.bans.clone_from(&opening.bans);
         (program.begun, program.begins, program.computing) = (false, None, false);
@@ -391,7 +393,7 @@ impl World<'_> {
 
     fn send_start(&mut self, node: NodeId, to: NodeId, message: StartMessage) {
         let Some(program) = &self.machines[node.index()].program else { return };
-        let to = program.cluster.part().number(to);
+        let to = program.number(to);
         let wire = self.wire_between(node, to);
         let side = self.wires[wire].side(node);
         if self.wires[wire].sides[side].up {

@@ -188,6 +188,14 @@ impl Gathering {
             ));
         }
         self.check_history(&at.history)?;
+        let members = self.membership.members.len();
+        let exist = at.without.iter().all(|node| node.index() < members);
+        let differ = at.without.is_sorted_by(|before, after| before < after);
+        let is_mean = at.rounds > 0 && at.without.len() < members;
+        let fits = if at.from_mean { is_mean } else { at.without.is_empty() };
+        if !(exist && differ && fits) {
+            return Err("it names members without a model where no mean can be formed".into());
+        }
         let id = self.membership.id;
         let own = self.own.nodes.iter().find(|(node, _)| *node == self.me);
         let own = own.map_or(&[][..], |(_, kept)| kept);
@@ -201,8 +209,7 @@ impl Gathering {
                 at.rounds
             ));
         }
-        let members = self.membership.members.len();
-        let models = members.saturating_sub(at.without.len());
+        let models = members - at.without.len();
         let by_most = at.from_mean && 2 * models > members;
         let CheckpointId { membership, rounds: common } = self.own.common;
         // All members have had this one, so there is a checkpoint of it, or a later one. An earlier
@@ -582,6 +589,13 @@ mod tests {
         assert_eq!(refusal(with(), there(30)), "");
         assert!(refusal(with(), there(25)).contains("of which this node has no checkpoint"));
         assert!(refusal(with(), there(101)).contains("after round 101 of 100"));
+        // Nobody has a model; one is named twice; or a node that is no member.
+        for (rounds, lack) in [(40, &[0, 1, 2, 3][..]), (40, &[2; 5]), (40, &[3, 2]), (40, &[4])] {
+            assert!(refusal(with(), without(rounds, lack)).contains("no mean can be formed"));
+        }
+        assert!(refusal(middle(&[], &[], 0), without(0, &[])).contains("no mean can be formed"));
+        let exactly = Beginning { from_mean: false, ..without(30, &[2]) };
+        assert!(refusal(with(), exactly).contains("no mean can be formed"));
         // One node's word against the checkpoints that all have had.
         for at in [there(0), without(90, &[0, 1, 2]), without(90, &[1, 2])] {
             let text = refusal(with(), at);

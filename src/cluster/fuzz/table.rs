@@ -1,0 +1,499 @@
+//! The node under test with its disk, its links and its learner.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{checks::Checks, disk::Disk, peers::Peers};
+use crate::{
+    cluster::{
+        Cluster, Effect, Facts, Input, Keeps, Opened, Opening, Restored, Terms,
+        event::Event,
+        members::{assembly::News, keys::Named},
+        message::{Beginning, CheckpointId, CheckpointSchedule, Saved, Stamp, StartMessage},
+        part::Adjacent,
+        waiting::{
+            limits::Limits,
+            pace::{Alive, Paces},
+        },
+    },
+    drive::{Membership, RunError},
+    gossip::{
+        self, UpdatePart,
+        snapshot::Snapshot,
+        tree::{Readers, Setup},
+    },
+    run::{
+        Checkpoint, Design,
+        checkpoint::{Every, Written},
+    },
+    units::{NodeId, Round},
+};
+
+/// The files of a run.
+pub(super) struct Run {
+    pub design: Arc<Design>,
+    pub setups: Vec<Option<Setup>>,
+}
+
+/// One end of a link.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct End {
+    pub up: bool,
+    /// Whether it was lost after the run had begun.
+    pub lost: bool,
+    /// It has ended: nothing comes until other links are opened.
+    pub over: bool,
+    /// The frames that were sent and have not left.
+    pub sent: u32,
+}
+
+/// What the node does, as far as its effects show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Meets,
+    Rounds,
+    HasResults,
+    Chooses,
+    Closes,
+    Over,
+}
+
+/// A gradient that is being computed.
+pub(super) struct Gradient {
+    pub round: Round,
+    pub x: Vec<f32>,
+    pub update: Vec<f32>,
+    pub parts: Vec<UpdatePart>,
+}
+
+/// The node under test and all around it.
+pub(super) struct Table {
+    pub run: &'static Run,
+    pub me: NodeId,
+    /// The neighbour that says anything.
+    pub hostile: NodeId,
+    cluster: Option<Cluster<'static>>,
+    pub stage: Stage,
+    pub now: Instant,
+    pub disk: Disk,
+    /// By the neighbours' numbers in the topology of the run.
+    pub links: BTreeMap<NodeId, End>,
+    /// The neighbours as the links that are open know them.
+    opened: Vec<Adjacent>,
+    pub peers: Peers,
+    pub checks: Checks,
+    /// The nodes of the run that are there.
+    pub present: BTreeSet<NodeId>,
+    pub gradient: Option<Gradient>,
+    /// The rounds of checkpoints that are being written.
+    pub writes: VecDeque<u64>,
+    inputs: VecDeque<Input>,
+    setup: Vec<u8>,
+    mean: Vec<f32>,
+    pub round: u64,
+    pub schedule: CheckpointSchedule,
+    pub paces: Paces,
+    /// What the facts of the next tick say.
+    pub waited: Duration,
+    pub at_work: Option<Alive>,
+    pub host: bool,
+    pub bytes: u64,
+}
+
+impl Table {
+    /// A node that starts for the first time.
+    pub(super) fn new(run: &'static Run, me: NodeId) -> Table {
+        let now = Instant::now();
+        let mut table = Table {
+            run,
+            me,
+            hostile: me,
+            cluster: None,
+            stage: Stage::Over,
+            now,
+            disk: Disk::default(),
+            links: BTreeMap::new(),
+            opened: Vec::new(),
+            peers: Peers::default(),
+            checks: Checks::default(),
+            present: (0..run.design.topology.nodes()).map(NodeId::from).collect(),
+            gradient: None,
+            writes: VecDeque::new(),
+            inputs: VecDeque::new(),
+            setup: Vec::new(),
+            mean: Vec::new(),
+            round: 0,
+            schedule: CheckpointSchedule::default(),
+            paces: Paces::new(now),
+            waited: Duration::ZERO,
+            at_work: None,
+            host: false,
+            bytes: 0,
+        };
+        table.start();
+        table
+    }
+
+    /// The least number of members, before the run has started and after that.
+    fn quorums(&self) -> [usize; 2] {
+        let (experiment, nodes) = (&self.run.design.experiment, self.run.design.topology.nodes());
+        let first = experiment.run.start.quorum().map_or(nodes, |quorum| quorum as usize);
+        [first, experiment.absence.quorum_of(nodes)]
+    }
+
+    /// The program starts, or is killed and starts again.
+    pub(super) fn start(&mut self) {
+        // It has its results, and all others have theirs.
+        if self.disk.results.is_some() && self.disk.checkpoints.is_empty() {
+            return;
+        }
+        let Run { design, setups } = self.run;
+        let config = design.node(self.me, setups[self.me.index()].clone(), Readers::Everyone);
+        let keeps = Keeps {
+            every: Every::of(design),
+            last: None,
+            used: self.disk.begun,
+            written: self.disk.results.clone(),
+            adopted: self.disk.membership.clone(),
+        };
+        let terms = Terms {
+            limits: Limits::of(&design.experiment),
+            keeps: Some(keeps),
+            resumes: true,
+            confirms: true,
+            keys: Arc::new(Named(self.me)),
+        };
+        self.inputs.clear();
+        self.checks.newest = self.disk.membership.as_ref().map_or(0, |membership| membership.id);
+        self.checks.is_over = false;
+        let mut effects = Vec::new();
+        let cluster = Cluster::new(self.now, design, config, terms, &mut effects);
+        self.cluster = Some(cluster.expect("the run can continue with what it has recorded"));
+        effects.into_iter().for_each(|effect| self.perform(effect));
+        self.go_on();
+    }
+
+    /// A part of the cluster, which is there from the start on.
+    fn cluster(&self) -> &Cluster<'static> {
+        self.cluster.as_ref().expect("a program was started")
+    }
+
+    /// Its number among the members, and how many there are.
+    pub(super) fn place(&self) -> (NodeId, usize) {
+        let part = self.cluster().part();
+        (part.id, part.membership.members.len())
+    }
+
+    pub(super) fn membership(&self) -> &Membership {
+        &self.cluster().part().membership
+    }
+
+    pub(super) fn neighbours(&self) -> Vec<Adjacent> {
+        self.cluster().part().neighbours.clone()
+    }
+
+    /// The parent and the children in the spanning tree, each with the nodes below it.
+    pub(super) fn tree(&self) -> (Option<NodeId>, BTreeMap<NodeId, Vec<NodeId>>) {
+        let part = self.cluster().part();
+        let tree = part.topology().spanning_tree();
+        let all = || (0..part.membership.members.len()).map(NodeId::from);
+        let below =
+            |&child: &NodeId| (child, all().filter(|node| tree.is_below(*node, child)).collect());
+        (tree.parent(part.id), tree.children(part.id).iter().map(below).collect())
+    }
+
+    /// The number of a member in the topology of the run.
+    pub(super) fn number(&self, node: NodeId) -> NodeId {
+        self.cluster().part().number(node)
+    }
+
+    /// Passes an input to the node, and performs what follows.
+    pub(super) fn feed(&mut self, input: Input) {
+        self.inputs.push_back(input);
+        self.go_on();
+    }
+
+    fn go_on(&mut self) {
+        while let Some(input) = self.inputs.pop_front() {
+            let Some(cluster) = &mut self.cluster else { return };
+            let mut effects = Vec::new();
+            cluster.handle(self.now, input, &mut effects);
+            self.checks.effects(&effects);
+            effects.into_iter().for_each(|effect| self.perform(effect));
+        }
+    }
+
+    pub(super) fn event(&mut self, event: Event) {
+        self.feed(Input::Event(event));
+    }
+
+    /// A neighbour says something, over a link that is up.
+    pub(super) fn say(&mut self, peer: Adjacent, message: StartMessage) {
+        if peer.unused || !self.connect(peer) {
+            return;
+        }
+        if let StartMessage::Assembly(news) = &message {
+            // Links pass on nothing else.
+            if self.stage != Stage::Chooses || !news.is_valid(&self.run.design.topology) {
+                return;
+            }
+            self.checks.hear(news);
+        }
+        self.event(Event::Start { from: peer.node, message });
+    }
+
+    /// The link to a neighbour comes up. Returns whether it is.
+    pub(super) fn connect(&mut self, peer: Adjacent) -> bool {
+        let end = self.links.entry(peer.number).or_default();
+        if end.over || peer.unused {
+            return false;
+        }
+        if std::mem::replace(&mut end.up, true) {
+            return true;
+        }
+        let event = match std::mem::take(&mut end.lost) {
+            true => Event::Back { peer: peer.node, absent: Duration::from_secs(1), resent: 1 },
+            false => Event::Up(peer.node),
+        };
+        let before = self.checks.reached.inputs;
+        self.event(event);
+        // The links of a node that opens others are new.
+        self.checks.reached.inputs > before
+            && self.links.get(&peer.number).is_some_and(|end| end.up)
+            && self.neighbours().contains(&peer)
+    }
+
+    /// Time passes, and the node gets a tick.
+    pub(super) fn tick(&mut self, after: Duration) {
+        let now = self.now.checked_add(after);
+        self.now = now.unwrap_or(self.now);
+        let mut facts = Facts::new(self.now);
+        for peer in self.neighbours() {
+            let end = self.links.get(&peer.number).copied().unwrap_or_default();
+            match (end.up, peer.unused) {
+                (true, _) => {}
+                (false, false) => facts.missing.push((peer.node, "no answer".into())),
+                (false, true) => facts.away.push((peer.node, "it is away".into())),
+            }
+        }
+        facts.bytes = self.bytes;
+        facts.computing = self.gradient.is_some();
+        facts.waited = std::mem::take(&mut self.waited);
+        facts.host = self.host.then(|| "no files".into());
+        facts.at_work = self.at_work;
+        facts.heard.extend(self.at_work.map(|alive| (alive.node, alive)));
+        facts.paces = self.paces.clone();
+        self.feed(Input::Tick(Box::new(facts)));
+    }
+
+    /// The gradient is computed, or fails.
+    pub(super) fn computed(&mut self, kind: u8) {
+        let Some(Gradient { round, x, mut update, parts }) = self.gradient.take() else { return };
+        for (part, wanted) in (0..).zip(parts) {
+            let input = gossip::Input::Part { round, part, values: wanted.values };
+            self.event(Event::Computed(input));
+        }
+        update.fill(0.01);
+        self.event(Event::Computed(match kind {
+            0 => gossip::Input::ComputeFailed { x, reason: "no memory".into() },
+            1 => gossip::Input::Diverged { round, x, loss: f64::NAN },
+            _ => gossip::Input::Computed { round, x, update, loss: 1.0, step: 0.1, ends: false },
+        }));
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Core(effect) => self.perform_core(effect),
+            Effect::Open(opening) => self.open(&opening),
+            Effect::SendStart { to, message } => self.send_start(to, message),
+            Effect::Publish(saves) => self.schedule = saves.schedule,
+            Effect::Pace { waits_for, share } => {
+                let (me, _) = self.place();
+                self.paces.set(self.now, me, waits_for, share);
+            }
+            Effect::Restore(at) => {
+                let restored = self.restore(&at);
+                self.inputs.push_back(Input::Restored(restored));
+            }
+            Effect::Begin(at) => self.begin(&at),
+            Effect::Write { snapshot, stamp } => self.write(*snapshot, stamp),
+            Effect::Retain(rounds) => {
+                let before = self.disk.checkpoints.len();
+                self.disk.checkpoints.retain(|saved, _| *saved >= rounds);
+                self.checks.retain(rounds, before, &self.disk);
+            }
+            Effect::Record(membership) => self.record(membership),
+            Effect::Results { history, .. } => {
+                self.disk.results = Some(Written::of(&self.mean, &history));
+                self.checks.is_over = true;
+                self.checks.reached.results += 1;
+                self.stage = Stage::HasResults;
+            }
+            Effect::Clear { .. } => {
+                self.checks.clear(&self.disk);
+                self.disk.checkpoints.clear();
+            }
+            Effect::Close { .. } => self.stage = Stage::Closes,
+            Effect::End(_) => {
+                self.checks.reached.ends += 1;
+                self.stage = Stage::Over;
+            }
+            Effect::Salvage(_) => self.gradient = None,
+            Effect::SaveNewest
+            | Effect::Info(_)
+            | Effect::Debug(_)
+            | Effect::Warn(_)
+            | Effect::Linked { .. }
+            | Effect::LinkLost { .. }
+            | Effect::Waits(_)
+            | Effect::Away(_)
+            | Effect::Resumes(_) => {}
+        }
+    }
+
+    fn perform_core(&mut self, effect: gossip::Effect) {
+        match effect {
+            gossip::Effect::Send { to, frame } => {
+                let peer = self.opened.iter().find(|peer| peer.node == to);
+                let number = peer.expect("frames go to neighbours").number;
+                self.links.entry(number).or_default().sent += 1;
+                self.bytes += frame.len() as u64;
+                self.peers.send(to, &frame);
+            }
+            gossip::Effect::Recycle { from, .. } => self.peers.recycled(from),
+            gossip::Effect::Compute { round, x, update, parts, .. } => {
+                self.gradient = Some(Gradient { round, x, update, parts });
+            }
+            gossip::Effect::Prepared(merged) => self.setup = merged,
+            gossip::Effect::RoundDone(done) => {
+                self.round = done.round.0;
+                self.checks.reached.rounds += 1;
+            }
+            gossip::Effect::Conclude { mean, .. } => {
+                self.mean = mean;
+                self.inputs.push_back(Input::Core(gossip::Input::Record(vec![7; 8])));
+            }
+            gossip::Effect::Save(_) => {}
+            gossip::Effect::Snapshot(_)
+            | gossip::Effect::Finished(_)
+            | gossip::Effect::Failed(_) => unreachable!("the cluster handles these"),
+        }
+    }
+
+    fn open(&mut self, opening: &Opening) {
+        self.links.clear();
+        self.opened = self.neighbours();
+        self.writes.clear();
+        (self.gradient, self.bytes) = (None, 0);
+        self.peers.forget();
+        self.checks.reached.bans += opening.bans.len() as u64;
+        for (number, ban) in &opening.bans {
+            let over = ban.until > self.now;
+            self.links.insert(*number, End { over, ..End::default() });
+        }
+        let Run { design, setups } = self.run;
+        if opening.chooses {
+            self.stage = Stage::Chooses;
+            self.checks.choose();
+            self.checks.started = self.disk.begun;
+            self.peers.choose(&design.topology, self.quorums(), self.me);
+            let newest = self.disk.checkpoints.keys().next_back().copied().unwrap_or(0);
+            let has_started = self.disk.begun;
+            let opened = Opened { has_started, newest, ..Opened::default() };
+            return self.inputs.push_back(Input::Opened(Ok(opened)));
+        }
+        self.stage = Stage::Meets;
+        self.peers.adopt(&opening.membership);
+        let me = opening.membership.place(self.me).expect("it is a member");
+        let is_whole = opening.membership.is_whole(design.topology.nodes());
+        let needs_setup = opening.resets || !is_whole;
+        let setup = setups[self.me.index()].clone().filter(|_| needs_setup);
+        let id = |(rounds, kept): (&u64, &Checkpoint)| CheckpointId {
+            membership: kept.membership,
+            rounds: *rounds,
+        };
+        let mut kept: Vec<CheckpointId> = self.disk.checkpoints.iter().map(id).collect();
+        kept.sort_unstable();
+        let newest = kept.last().and_then(|newest| self.disk.checkpoints.get(&newest.rounds));
+        let mut saved = Saved { nodes: vec![(me, kept)], ..Saved::default() };
+        if let Some(newest) = newest {
+            saved.common = CheckpointId { membership: newest.membership, rounds: newest.common };
+            saved.history.clone_from(&newest.history);
+        }
+        self.inputs.push_back(Input::Opened(Ok(Opened { setup, saved, ..Opened::default() })));
+    }
+
+    fn send_start(&mut self, to: NodeId, message: StartMessage) {
+        // The node may know them by other numbers by now: those of the links count.
+        let peer = self.opened.iter().find(|peer| peer.node == to).copied();
+        let peer = peer.expect("messages go to neighbours");
+        if let StartMessage::Assembly(news) = message {
+            self.tell(peer.number, news);
+        }
+    }
+
+    fn tell(&mut self, number: NodeId, news: News) {
+        assert!(news.is_valid(&self.run.design.topology), "{news:?}");
+        if self.links.get(&number).is_some_and(|end| end.up) {
+            self.peers.hear(number, news);
+        }
+    }
+
+    fn restore(&mut self, at: &Beginning) -> Result<Option<Restored>, RunError> {
+        self.setup = Vec::new();
+        let (me, _) = self.place();
+        if at.rounds == 0 || at.without.contains(&me) {
+            return Ok(None);
+        }
+        let kept = self.disk.checkpoints.get(&at.rounds);
+        let kept = kept.ok_or_else(|| RunError::Stuck("it is not there".into()))?;
+        if !at.from_mean {
+            self.setup.clone_from(&kept.setup);
+        }
+        Ok(Some(Restored { snapshot: kept.snapshot.clone(), merged: kept.setup.clone() }))
+    }
+
+    fn begin(&mut self, at: &Beginning) {
+        let (place, id) = (self.place(), self.membership().id);
+        self.checks.begin(&self.disk, place, id, at);
+        let lacks = at.without.contains(&place.0);
+        self.disk.checkpoints.retain(|saved, _| *saved == at.rounds && !lacks);
+        self.disk.begun = true;
+        (self.stage, self.round) = (Stage::Rounds, at.rounds);
+        self.paces = Paces::new(self.now);
+        let part = self.cluster.as_ref().expect("a program was started").part();
+        self.peers.begin(part, at, &self.run.setups);
+    }
+
+    fn write(&mut self, snapshot: Snapshot, stamp: Stamp) {
+        self.checks.reached.writes += 1;
+        if self.disk.full {
+            return;
+        }
+        let rounds = snapshot.rounds.0;
+        let Stamp { common, membership, history } = stamp;
+        let setup = self.setup.clone();
+        let kept =
+            Checkpoint { snapshot, setup, common, membership, history, ..Checkpoint::default() };
+        self.disk.checkpoints.insert(rounds, kept);
+        self.checks.damaged = false;
+        self.writes.push_back(rounds);
+    }
+
+    fn record(&mut self, membership: Membership) {
+        let used = self.links.iter().filter(|(_, end)| end.up).map(|(number, _)| *number).collect();
+        let topology = &self.run.design.topology;
+        self.checks.record(topology, (self.me, &used), self.quorums(), &membership);
+        let recorded = match self.disk.full {
+            false => {
+                self.disk.membership = Some(membership);
+                Ok(())
+            }
+            true => Err(RunError::Host("the disk is full".into())),
+        };
+        self.inputs.push_back(Input::Recorded(recorded));
+    }
+}
