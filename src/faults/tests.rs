@@ -212,6 +212,18 @@ fn a_killed_node_costs_time_and_no_bits() {
     assert!(disturbed.time.0 > calm.time.0 + 1_000_000_000, "{:?}", disturbed.time);
 }
 
+#[test]
+fn a_fault_may_last_longer_than_the_run() {
+    let whole = whole(0);
+    let text = "[[fault]]\nkind = 'disk-slow'\nnodes = ['1']\nseconds = 0.001\nat_s = 0\n\
+                for_s = 1000\n";
+    let faults = parse(text, &whole.design.topology).unwrap();
+    let story = run(&whole, &faults, &mut NoopObserver).unwrap();
+    let calm = run(&self::whole(0), &[], &mut NoopObserver).unwrap();
+    assert_eq!(story.time, calm.time);
+    assert!(story.ended.iter().all(Option::is_none), "{story:?}");
+}
+
 /// Nodes are killed when the first of them has done all rounds: some may have their results, and
 /// none leaves before all have them.
 #[test]

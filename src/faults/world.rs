@@ -54,6 +54,8 @@ pub(super) struct World<'a> {
     pub moved: Time,
     /// When the last fault that has begun is over.
     healed: Time,
+    /// When a program has ended last.
+    ended: Time,
     /// A member that sends what it should not.
     #[cfg(test)]
     pub liar: Option<super::liar::Liar>,
@@ -91,6 +93,7 @@ impl<'a> World<'a> {
             rounds: 0,
             moved: Time(0),
             healed: Time(0),
+            ended: Time(0),
             #[cfg(test)]
             liar: None,
             #[cfg(test)]
@@ -378,6 +381,7 @@ impl<'a> World<'a> {
     pub(super) fn ended(&mut self, node: NodeId, outcome: Result<(), String>) {
         self.drop_links(node);
         let (now, healed) = (self.now(), self.healed);
+        self.ended = now;
         let machine = &mut self.machines[node.index()];
         machine.program = None;
         let failed = outcome.is_err();
@@ -411,9 +415,11 @@ impl<'a> World<'a> {
         let machines = self.machines.iter_mut().zip(&means);
         let results = machines.filter(|(_, mean)| most.is_some() && **mean == most);
         let results = results.filter_map(|(machine, _)| machine.results.take()).collect();
-        let (time, restarts, repeated) = (self.now(), self.restarts, self.repeated);
+        let (restarts, repeated) = (self.restarts, self.repeated);
         let waits = |node: &usize| self.machines[*node].program.is_some();
-        let stuck = (0..self.machines.len()).filter(waits).map(NodeId::from).collect();
+        let stuck: Vec<_> = (0..self.machines.len()).filter(waits).map(NodeId::from).collect();
+        // A fault may last longer than the run.
+        let time = if stuck.is_empty() { self.ended } else { self.now() };
         Story { occurrences: self.story, ended, stuck, results, means, time, restarts, repeated }
     }
 }
