@@ -71,7 +71,50 @@ pub(super) struct Program<'a> {
     pub number: u64,
 }
 
-impl Program<'_> {
+impl<'a> Program<'a> {
+    /// A program that starts now.
+    pub(super) fn new(
+        cluster: Cluster<'a>,
+        learner: Box<dyn Learner>,
+        checkpoints: Checkpoints,
+        now: Time,
+        number: u64,
+    ) -> Program<'a> {
+        Program {
+            cluster,
+            learner,
+            checkpoints,
+            writes: VecDeque::new(),
+            written: now,
+            blocked: false,
+            complete: false,
+            resumed: false,
+            initial: State::default(),
+            incarnation: 0,
+            numbers: Vec::new(),
+            because: None,
+            chooses: false,
+            bans: Vec::new(),
+            begun: false,
+            begins: None,
+            bytes: 0,
+            inputs: VecDeque::new(),
+            computing: false,
+            spent: Time(0),
+            started: now,
+            before: Time(0),
+            setup: Vec::new(),
+            traffic: Traffic::default(),
+            model: Arc::default(),
+            mean: Vec::new(),
+            acted: now,
+            closing: None,
+            waits_for: Vec::new(),
+            share: None,
+            number,
+        }
+    }
+
     /// The number in the topology of a node of its links.
     pub(super) fn number(&self, node: NodeId) -> NodeId {
         self.numbers[node.index()]

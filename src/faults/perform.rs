@@ -1,6 +1,6 @@
 //! The effects of a node.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     machine::Program,
@@ -21,11 +21,11 @@ use crate::{
     },
     drive::{self, Conclusion, Ended, Learner, Membership, RunError},
     experiment::Policy,
-    gossip::{self, Cause, Traffic, snapshot::Snapshot, tree::Readers},
+    gossip::{self, Cause, UpdatePart, snapshot::Snapshot, tree::Readers},
     links::ComputeModel,
     run::checkpoint::Every,
     state::State,
-    units::{NodeId, Time},
+    units::{NodeId, Round, Time},
 };
 
 /// How long a node says goodbye: with a reason, and without one at the most.
@@ -73,44 +73,10 @@ impl World<'_> {
             Ok(cluster) => cluster,
             Err(error) => return self.ended(node, Err(error.describe(&design.topology))),
         };
-        let now = self.now();
-        self.machines[node.index()].program = Some(Program {
-            cluster,
-            learner,
-            checkpoints,
-            writes: VecDeque::new(),
-            written: now,
-            blocked: false,
-            complete,
-            resumed: false,
-            initial,
-            incarnation: 0,
-            numbers: Vec::new(),
-            because: None,
-            chooses: false,
-            bans: Vec::new(),
-            begun: false,
-            begins: None,
-            bytes: 0,
-            inputs: VecDeque::new(),
-            computing: false,
-            spent: Time(0),
-            started: now,
-            before: Time(0),
-            setup: Vec::new(),
-            traffic: Traffic::default(),
-            model: Arc::default(),
-            mean: Vec::new(),
-            acted: now,
-            closing: None,
-            waits_for: Vec::new(),
-            share: None,
-            number: 0,
-        });
-        let number = self.id();
-        if let Some(program) = &mut self.machines[node.index()].program {
-            program.number = number;
-        }
+        let (now, number) = (self.now(), self.id());
+        let program = Program::new(cluster, learner, checkpoints, now, number);
+        let program = Program { complete, initial, ..program };
+        self.machines[node.index()].program = Some(program);
         self.perform_all(node, effects);
         self.post(TICK, Happening::Tick { machine: node, program: number });
     }
@@ -303,29 +269,7 @@ impl World<'_> {
                 self.read(wire, side);
             }
             gossip::Effect::Compute { round, x, update, parts, overlaps: _ } => {
-                let starts: Vec<usize> = parts.iter().map(|part| part.start).collect();
-                let (d, generation) = (x.len(), program.incarnation);
-                let mut inputs = Vec::new();
-                let mut hand = |input| inputs.push(input);
-                drive::compute(&mut *program.learner, round, x, update, parts, &mut hand);
-                program.computing = true;
-                let nodes = self.machines.len();
-                let slow = 1.0 + self.machines[node.index()].slow;
-                let time = self.conditions.compute_time(nodes, node, round) as f64 * slow;
-                let time = time as u64;
-                if let Some(program) = &mut self.machines[node.index()].program {
-                    program.spent.0 += time;
-                }
-                for input in inputs {
-                    let after = match &input {
-                        gossip::Input::Part { part, .. } => {
-                            ComputeModel::until_part(time, d, starts[usize::from(*part)])
-                        }
-                        _ => time,
-                    };
-                    let input = Input::Event(Event::Computed(input));
-                    self.post(after, Happening::Input { machine: node, generation, input });
-                }
+                self.compute(node, round, (x, update), parts);
             }
             gossip::Effect::Prepared(merged) => match program.learner.prepare(&merged) {
                 Ok(()) => program.setup = merged,
@@ -359,6 +303,37 @@ impl World<'_> {
             gossip::Effect::Snapshot(_)
             | gossip::Effect::Finished(_)
             | gossip::Effect::Failed(_) => unreachable!("the cluster handles these"),
+        }
+    }
+
+    /// Computes a gradient, which takes a while.
+    fn compute(
+        &mut self,
+        node: NodeId,
+        round: Round,
+        (x, update): (Vec<f32>, Vec<f32>),
+        parts: Vec<UpdatePart>,
+    ) {
+        let slow = 1.0 + self.machines[node.index()].slow;
+        let time = self.conditions.compute_time(self.machines.len(), node, round) as f64 * slow;
+        let time = time as u64;
+        let Some(program) = &mut self.machines[node.index()].program else { return };
+        let starts: Vec<usize> = parts.iter().map(|part| part.start).collect();
+        let (d, generation) = (x.len(), program.incarnation);
+        let mut inputs = Vec::new();
+        let mut hand = |input| inputs.push(input);
+        drive::compute(&mut *program.learner, round, x, update, parts, &mut hand);
+        program.computing = true;
+        program.spent.0 += time;
+        for input in inputs {
+            let after = match &input {
+                gossip::Input::Part { part, .. } => {
+                    ComputeModel::until_part(time, d, starts[usize::from(*part)])
+                }
+                _ => time,
+            };
+            let input = Input::Event(Event::Computed(input));
+            self.post(after, Happening::Input { machine: node, generation, input });
         }
     }
 

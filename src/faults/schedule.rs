@@ -156,16 +156,7 @@ impl Entry {
             ConfigError::new(key("for_s"), length, "expected a number of seconds from 0 to 1e9")
         })?;
         let node = |name: &String| {
-            let mut all = (0..topology.nodes()).map(NodeId::from);
-            all.find(|node| topology.node(*node).name == *name).ok_or_else(|| {
-                let known: Vec<&str> = (0..topology.nodes())
-                    .take(SHOWN)
-                    .map(|node| topology.node(node.into()).name.as_str())
-                    .collect();
-                let more = if topology.nodes() > SHOWN { " and others" } else { "" };
-                let known = format!("the topology has the nodes {}{more}", known.join(", "));
-                ConfigError::new(key("nodes"), name, known)
-            })
+            named(topology, name).map_err(|known| ConfigError::new(key("nodes"), name, known))
         };
         let nodes = self.nodes.iter().map(node).collect::<Result<Vec<_>, _>>()?;
         let link = |[a, b]: &[String; 2]| {
@@ -184,14 +175,17 @@ impl Entry {
                 false => wrong("nodes", "expected the names of nodes, and no links"),
             });
         }
-        if self.disk.is_some() && self.kind != "kill" {
-            return Err(wrong("disk", "only a fault of the kind kill has it"));
-        }
-        if self.factor.is_some() != (self.kind == "slow") {
-            return Err(wrong("factor", "a fault of the kind slow has it, and no other one"));
-        }
-        if self.seconds.is_some() != (self.kind == "disk-slow") {
-            return Err(wrong("seconds", "a fault of the kind disk-slow has it, and no other one"));
+        for (at, is_there, of) in [
+            ("disk", self.disk.is_some() || self.kind == "kill", "kill"),
+            ("factor", self.factor.is_some(), "slow"),
+            ("seconds", self.seconds.is_some(), "disk-slow"),
+        ] {
+            if is_there != (self.kind == of) {
+                return Err(wrong(
+                    at,
+                    &format!("a fault of the kind {of} has it, and no other one"),
+                ));
+            }
         }
         let kind = match self.kind.as_str() {
             "kill" => Kind::Kill(nodes, self.disk.unwrap_or_default()),
@@ -217,6 +211,20 @@ impl Entry {
         };
         Ok(Fault { when, length, kind })
     }
+}
+
+/// The node of this name.
+///
+/// # Errors
+/// If there is none: which ones there are.
+fn named(topology: &Topology, name: &str) -> Result<NodeId, String> {
+    let mut all = (0..topology.nodes()).map(NodeId::from);
+    all.find(|node| topology.node(*node).name == name).ok_or_else(|| {
+        let shown = (0..topology.nodes()).take(SHOWN).map(NodeId::from);
+        let shown: Vec<&str> = shown.map(|node| topology.node(node).name.as_str()).collect();
+        let more = if topology.nodes() > SHOWN { " and others" } else { "" };
+        format!("the topology has the nodes {}{more}", shown.join(", "))
+    })
 }
 
 /// Seconds from 0 to 1e9 as a time.
