@@ -55,13 +55,18 @@ impl Drop for Disk {
 const RUN: &str = "rounds = 4000\nevaluate_every = 10\n[checkpoint]\nevery_rounds = 100";
 
 /// Three nodes, of which one writes its run to a disk of its own.
-fn nodes(deployment: &Deployment, disk: &Disk) -> [Running; 3] {
-    let nodes = NAMES.map(|name| {
+fn start(deployment: &Deployment, disk: &Disk) -> [Running; 3] {
+    NAMES.map(|name| {
         deployment.start_as(name, |command| match name {
             "london" => command.arg("--out").arg(disk.0.join("run")),
             _ => command,
         })
-    });
+    })
+}
+
+/// The same, once they write checkpoints.
+fn nodes(deployment: &Deployment, disk: &Disk) -> [Running; 3] {
+    let nodes = start(deployment, disk);
     until_running(&disk.0.join("run"));
     until("a checkpoint", || disk.0.join("run/checkpoints/london").is_dir());
     nodes
@@ -123,20 +128,19 @@ fn a_folder_that_becomes_read_only_for_a_while_costs_checkpoints_and_nothing_els
 #[test]
 #[ignore = "a node tries for a minute to save its model"]
 fn soak_a_disk_that_stays_full_ends_that_node_with_an_error_and_the_others_with_their_results() {
-    let deployment = Deployment::new(Reach::Tcp, "rounds = 1500\nevaluate_every = 10");
+    let deployment = Deployment::new(Reach::Tcp, RUN);
     let Some(disk) = Disk::mount(&deployment.file("disk")) else { return };
-    let mut nodes = NAMES.map(|name| {
-        deployment.start_as(name, |command| match name {
-            "london" => command.arg("--out").arg(disk.0.join("run")),
-            _ => command,
-        })
-    });
-    until_running(&disk.0.join("run"));
+    let mut nodes = nodes(&deployment, &disk);
     disk.fill();
     let codes = nodes.each_mut().map(|node| node.end_within(Duration::from_secs(120)).0);
     assert_eq!(codes, [Some(0), Some(4), Some(0)], "{}", nodes[1].errors());
     let said = nodes[1].errors();
     assert!(said.contains("disk/run") && said.contains("No space left on device"), "{said}");
     let digest = |name: &str| json(&deployment.run(name).join("summary.json"))["digest"].clone();
-    assert_eq!(digest("tokyo"), digest("oslo"));
+    let first = digest("tokyo");
+    assert_eq!(first, digest("oslo"));
+    // The others have retained their checkpoints: started again, all have their results.
+    disk.free();
+    check(&deployment, &disk, start(&deployment, &disk));
+    assert_eq!(digest("tokyo"), first);
 }
