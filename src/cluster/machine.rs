@@ -494,9 +494,10 @@ impl<'a> Cluster<'a> {
     fn finished(&mut self, now: Instant, out: &mut Vec<Effect>) {
         let Phase::Rounds(rounds) = &mut self.phase else { return };
         self.written = rounds.take_written();
-        let (done, confirms) = (rounds.round().0, self.terms.confirms);
-        // Where nodes confirm, no user has ended it earlier: the losses have, or the training.
-        self.is_last = confirms || done >= self.design.experiment.run.rounds;
+        let (done, run) = (rounds.round().0, &self.design.experiment.run);
+        // The losses end a run for good. A user, or a training of its own, may continue it.
+        let by_losses = self.terms.confirms && run.stop_early.is_some();
+        self.is_last = by_losses || done >= run.rounds;
         self.has_results = true;
         self.restarts.reach(done);
         let Limits { patience, may_continue, .. } = self.terms.limits;
