@@ -59,6 +59,14 @@ fn the_user_of_all_nodes() {
     assert_eq!(leaves(&mut b), STAY);
 }
 
+/// The losses would end it as early, and then nobody continues the run.
+#[test]
+fn a_run_that_the_losses_may_end() {
+    let whole = whole(&["run.stop_early={share=0.2,every=2,patience=9}"]);
+    let (_, mut b) = ended(&whole, Wish::User(Round(1)));
+    assert_eq!(leaves(&mut b), CLEARED);
+}
+
 /// These are the results of all rounds.
 #[test]
 fn an_end_after_the_last_round_is_none() {
