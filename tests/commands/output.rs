@@ -15,7 +15,7 @@ use predicates::str::contains;
 use serde_json::Value;
 use tempfile::TempDir;
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "report",
     "train",
     "node",
@@ -29,6 +29,7 @@ const COMMANDS: [&str; 13] = [
     "evaluate",
     "predict",
     "completions",
+    "man",
 ];
 
 /// The one JSON value that a command prints.
@@ -379,6 +380,36 @@ fn completions_are_scripts_for_their_shells() {
         assert!(text.contains(words), "{shell}: {text}");
         assert!(COMMANDS.iter().all(|command| text.contains(command)), "{shell}");
     }
+}
+
+#[test]
+fn manual_pages_are_written_for_all_commands() {
+    let folder = folder();
+    let pages = folder.path().join("new/man1");
+    for _ in 0..2 {
+        // The second time they are replaced.
+        let said = gradvine().arg("man").arg(&pages).assert().success();
+        let said = String::from_utf8(said.get_output().stdout.clone()).unwrap();
+        let count = fs::read_dir(&pages).unwrap().count();
+        assert!(said.starts_with(&format!("{count} pages: ")), "{said}");
+    }
+    let page = |name: &str| fs::read_to_string(pages.join(format!("{name}.1"))).unwrap();
+    for command in COMMANDS {
+        assert!(page("gradvine").contains(command), "{command}");
+        assert!(page(&format!("gradvine-{command}")).contains("Examples:"), "{command}");
+    }
+    assert!(page("gradvine-data-describe").contains("gradvine data describe"));
+    assert!(!pages.join("gradvine-help.1").exists());
+}
+
+#[test]
+fn manual_pages_are_not_written_to_a_file() {
+    let folder = folder();
+    let file = folder.path().join("page");
+    fs::write(&file, "kept").unwrap();
+    let refused = gradvine().arg("man").arg(&file).assert().code(2);
+    refused.stderr(contains("page: is a file; expected a folder, or a name for a new one"));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "kept");
 }
 
 #[test]

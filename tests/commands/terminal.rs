@@ -104,3 +104,60 @@ fn a_log_that_nobody_reads_delays_no_run() {
     child.stderr.take().unwrap().read_to_end(&mut text).unwrap();
     assert!(text.len() > 30_000, "the log was larger than a pipe: {}", text.len());
 }
+
+/// What a command writes to a terminal of so many columns, with all control characters.
+#[cfg(target_os = "linux")]
+fn on_terminal(columns: u16, args: &[&str]) -> String {
+    use rustix::{
+        fs::{Mode, OFlags},
+        pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+        termios::{Winsize, tcsetwinsize},
+    };
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&terminal, size).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let flags = OFlags::RDWR | OFlags::NOCTTY;
+    let [out, errors] = [(); 2].map(|()| rustix::fs::open(&name, flags, Mode::empty()).unwrap());
+    let mut run = program();
+    run.args(args).env("TERM", "xterm").stdin(Stdio::null()).stdout(out).stderr(errors);
+    let mut child = run.spawn().unwrap();
+    // The program has its own ends: when it closes them, nothing more can be read.
+    drop(run);
+    let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
+    let mut terminal = fs::File::from(terminal);
+    while let Ok(count @ 1..) = terminal.read(&mut piece) {
+        bytes.extend(&piece[..count]);
+    }
+    assert!(child.wait().unwrap().success(), "{}", String::from_utf8_lossy(&bytes));
+    String::from_utf8(bytes).unwrap()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn lines_of_progress_and_tables_fit_the_terminal() {
+    let folder = folder();
+    for columns in [40, 60, 80, 120] {
+        let out = folder.path().join(columns.to_string());
+        let every = ["--set", "run.evaluate_every=1", "--rounds", "300"];
+        let args = [&["simulate", "--out", out.to_str().unwrap()][..], &every].concat();
+        let text = on_terminal(columns, &args);
+        let width = usize::from(columns);
+        for line in text.split("\u{1b}[?7l").skip(1) {
+            let line = line.split('\u{1b}').next().unwrap();
+            assert!(line.starts_with("  round ") && line.len() < width, "{columns}: {line}");
+        }
+        let mut screen = avt::Terminal::with_scrollback(width, 24, None).unwrap();
+        screen.feed(&text);
+        let lines = screen.primary_screen().text();
+        assert!(!lines.iter().any(|line| line.starts_with("  round ")), "{lines:#?}");
+        let head = lines.iter().position(|line| line.starts_with("  node ")).unwrap();
+        let table = &lines[head..head + 9];
+        assert!(table.iter().all(|line| line.len() <= width), "{lines:#?}");
+        assert!(table[8].starts_with("  7 "), "no line is broken: {lines:#?}");
+        let next = lines[head + 9].starts_with("  not shown: classes (rows)");
+        assert_eq!(next, columns < 80, "{lines:#?}");
+    }
+}

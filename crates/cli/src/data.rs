@@ -3,7 +3,7 @@
 use gradvine::{config::ConfigError, data::Options};
 use gradvine_report::{description_json, description_table};
 use gradvine_tables::{describe, draft};
-use gradvine_terminal::{Exit, print_either, show_reading};
+use gradvine_terminal::{Exit, output_width, print_either, show_reading};
 
 /// The arguments of `gradvine data`
 #[derive(clap::Args, Debug)]
@@ -52,7 +52,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     let names = [("data.target", "--target"), ("data.source", "FILE")];
     let described =
         describe(&args.file, &options).map_err(|error| ConfigError::from(error).renamed(&names))?;
-    let table = || if args.toml { String::new() } else { description_table(&described) + "\n" };
+    let table = || {
+        if args.toml { String::new() } else { description_table(&described, output_width()) + "\n" }
+    };
     let text = || table() + &draft(&described, &args.file);
     Ok(print_either(args.json, || description_json(&described), text)?)
 }

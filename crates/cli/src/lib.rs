@@ -5,6 +5,7 @@
 mod catalogue;
 mod completions;
 mod data;
+mod man;
 mod models;
 mod nodes;
 mod report;
@@ -126,6 +127,8 @@ enum Command {
     Data(data::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
+    /// Write the manual pages of all commands to a folder
+    Man(man::Args),
 }
 
 /// Parses the arguments (without the program's name), runs the command, and returns the exit code.
@@ -171,6 +174,7 @@ pub fn run(program: Program, arguments: Vec<OsString>) -> u8 {
         Command::Export(args) => export::run(&args),
         Command::Data(args) => data::run(&args),
         Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
     };
     exit_code(result)
 }

@@ -8,7 +8,7 @@ use gradvine::{
     learn::{ClassQuality, MAX_CURVES, SavedModel, ValueQuality},
     run::DataRecord,
 };
-use gradvine_report::{aligned, loss, number, on_a_line};
+use gradvine_report::{aligned, fitted, loss, number, on_a_line, wrapped};
 use serde_json::{Value, json};
 
 use super::scoring::{Scored, Scoring, Wanted, model_file};
@@ -79,10 +79,11 @@ impl ScoredModel {
         value
     }
 
-    /// The figures as lines and tables.
-    pub fn text(&self) -> String {
+    /// The figures as lines and tables. `width`: the columns of the terminal, if they are shown on
+    /// one.
+    pub fn text(&self, width: Option<usize>) -> String {
         let rows = format!("{} ({})", self.rows, self.words);
-        self.evaluation.to_text(&[("rows", rows), ("loss", loss(self.loss))])
+        self.evaluation.to_text(&[("rows", rows), ("loss", loss(self.loss))], width)
     }
 }
 
@@ -207,8 +208,8 @@ impl Evaluation {
         }
     }
 
-    /// The figures after these lines of name and value.
-    pub(crate) fn to_text(&self, head: &[(&str, String)]) -> String {
+    /// The figures after these lines of name and value, for a terminal of `width` columns.
+    pub(crate) fn to_text(&self, head: &[(&str, String)], width: Option<usize>) -> String {
         let mut lines: Vec<(&str, String)> = head.to_vec();
         let tables = match self {
             Evaluation::Classes { quality, names } => {
@@ -229,14 +230,21 @@ impl Evaluation {
                 let error = percent(quality.calibration_error());
                 let text = format!("{error} (mean distance of confidence and accuracy)");
                 lines.push(("calibration error", text));
-                let confusion = if names.len() <= MAX_TABLE {
-                    confusion_table(quality, names)
-                } else {
-                    mistakes_table(quality, names)
+                let small = (names.len() <= MAX_TABLE).then(|| confusion_table(quality, names));
+                let fits = |table: &String| {
+                    let mut lines = table.lines();
+                    width.is_none_or(|width| lines.all(|line| line.chars().count() <= width))
                 };
-                [classes_table(quality, names), confusion].join("\n")
+                let is_cut = small.is_some();
+                let mistakes = || {
+                    let table = mistakes_table(quality, names);
+                    let note = "all confusions: see --json, or a wider terminal";
+                    if is_cut { table + &wrapped("", note, width) } else { table }
+                };
+                let confusion = small.filter(fits).unwrap_or_else(mistakes);
+                [classes_table(quality, names, width), confusion].join("\n")
             }
-            Evaluation::Values { outputs } => outputs_table(outputs),
+            Evaluation::Values { outputs } => outputs_table(outputs, width),
         };
         let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         let lines: String =
@@ -284,7 +292,7 @@ fn warnings_of_classes(quality: &ClassQuality, names: &[String]) -> Vec<String> 
     warnings
 }
 
-fn classes_table(quality: &ClassQuality, names: &[String]) -> String {
+fn classes_table(quality: &ClassQuality, names: &[String], width: Option<usize>) -> String {
     // Of many classes the ones that are found least.
     let mut order: Vec<usize> = (0..names.len()).collect();
     let hidden = order.len().saturating_sub(SHOWN);
@@ -310,7 +318,7 @@ fn classes_table(quality: &ClassQuality, names: &[String]) -> String {
         0 => String::new(),
         hidden => format!("({hidden} classes with a greater recall are not shown)\n"),
     };
-    aligned(&rows, &[0]) + &note
+    fitted(&rows, &[0], &["predicted", "AUC", "precision", "rows"], width) + &note
 }
 
 fn confusion_table(quality: &ClassQuality, names: &[String]) -> String {
@@ -331,7 +339,7 @@ fn mistakes_table(quality: &ClassQuality, names: &[String]) -> String {
     format!("the most frequent mistakes\n{}", aligned(&rows, &[0]))
 }
 
-fn outputs_table(outputs: &[(String, ValueQuality)]) -> String {
+fn outputs_table(outputs: &[(String, ValueQuality)], width: Option<usize>) -> String {
     let mut rows =
         vec![["target", "MAE", "RMSE", "baseline RMSE", "R2"].map(String::from).to_vec()];
     rows.extend(outputs.iter().take(SHOWN).map(|(name, quality)| {
@@ -343,7 +351,8 @@ fn outputs_table(outputs: &[(String, ValueQuality)]) -> String {
             quality.r2.map_or_else(none, |r2| format!("{r2:.4}")),
         ]
     }));
-    aligned(&rows, &[0]) + "The baseline always predicts the mean of these rows.\n"
+    fitted(&rows, &[0], &["MAE", "R2", "baseline RMSE"], width)
+        + "The baseline always predicts the mean of these rows.\n"
 }
 
 fn percent(share: f64) -> String {
@@ -364,7 +373,7 @@ mod tests {
         let quality = ClassQuality::new(predictions.view(), &[0, 1, 0]).unwrap();
         let names = ["it's\nwell", "ill"].map(String::from).to_vec();
         let evaluation = Evaluation::Classes { quality, names };
-        let text = evaluation.to_text(&[("rows", "3".into())]);
+        let text = evaluation.to_text(&[("rows", "3".into())], None);
         for line in [
             "rows               3",
             "accuracy           66.67% (2 right)",
@@ -374,6 +383,10 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
+        let narrow = evaluation.to_text(&[], Some(30));
+        assert!(narrow.contains("class       rows   recall\n"), "{narrow}");
+        assert!(narrow.contains("not shown: predicted, AUC,"), "{narrow}");
+        assert!(narrow.ends_with("all confusions: see --json, or\na wider terminal\n"), "{narrow}");
         assert_eq!(
             evaluation.warnings()[0],
             "the model (66.67%) is not better than always predicting \"it's\\nwell\" (66.67%)"

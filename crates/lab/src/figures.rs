@@ -7,12 +7,19 @@ use gradvine::{
     run::{Summary, Whole},
     units::{Bytes, NodeId},
 };
+use gradvine_report::fitted;
 use serde::Serialize;
 
 use crate::{Flow, RouterCounts};
 
 /// Above this load the machine counts as busy, and nodes wait for cores.
 const BUSY: f64 = 0.75;
+
+/// Figures of links that a narrow terminal does not show: the first is missing first.
+const LEAST_OF_LINKS: [&str; 6] = ["full", "max", "packets", "rate", "bytes", "one way"];
+
+/// The same of the paces.
+const LEAST_OF_PACES: [&str; 4] = ["nodes", "single rounds", "round 1", "computing"];
 
 /// All results of a laboratory run, predicted, simulated and measured.
 #[derive(Debug, Serialize)]
@@ -245,8 +252,8 @@ impl Figures {
         }
     }
 
-    /// The results as a table.
-    pub fn table(&self) -> String {
+    /// The results as a table. `width`: the columns of the terminal, if it is shown on one.
+    pub fn table(&self, width: Option<usize>) -> String {
         let mut text = format!(
             "\n{}: {} nodes, {} with {}, {} parameters; {}\n\n",
             self.topology,
@@ -256,93 +263,85 @@ impl Figures {
             self.parameters,
             self.stack.words()
         );
-        self.links_into(&mut text);
-        self.paces_into(&mut text);
+        text += &fitted(&self.link_rows(), &[0], &LEAST_OF_LINKS, width);
+        text.push('\n');
+        text += &fitted(&self.pace_rows(), &[0, 6], &LEAST_OF_PACES, width);
         self.machine_into(&mut text);
         text
     }
 
-    fn links_into(&self, text: &mut String) {
-        let width = self
-            .links
-            .iter()
-            .map(|link| link.from.len() + link.to.len() + 4)
-            .max()
-            .unwrap_or(4)
-            .max(4);
-        let _ = writeln!(
-            text,
-            "{:width$}  {:>9}  {:>11}  {:>8}  {:>9}  {:>6}  {:>6}  {:>12}  {:>9}",
-            "link", "one way", "rate", "packets", "bytes", "full", "lost", "late, mean", "max"
-        );
-        for link in &self.links {
-            let rate =
-                link.bandwidth_mbps.map_or("no limit".into(), |rate| format!("{rate} Mbit/s"));
-            let _ = writeln!(
-                text,
-                "{:width$}  {:>6} ms  {rate:>11}  {:>8}  {:>9}  {:>6}  {:>6}  {:>9.3} ms  {:>6.2} \
-                 ms",
+    /// The links, each below the heads of the columns.
+    fn link_rows(&self) -> Vec<Vec<String>> {
+        let [one_way, rate, late, max] = ["one way", "rate", "late, mean", "max"];
+        let [packets, bytes, full, lost] = ["packets", "bytes", "full", "lost"];
+        let mut rows = vec![vec![
+            "link".to_string(),
+            format!("{one_way:>9}"),
+            format!("{rate:>11}"),
+            format!("{packets:>8}"),
+            format!("{bytes:>9}"),
+            format!("{full:>6}"),
+            format!("{lost:>6}"),
+            format!("{late:>12}"),
+            format!("{max:>9}"),
+        ]];
+        rows.extend(self.links.iter().map(|link| {
+            let rate = |rate| format!("{rate} Mbit/s");
+            vec![
                 format!("{} -> {}", link.from, link.to),
-                link.latency_ms,
-                link.flow.packets,
+                format!("{} ms", link.latency_ms),
+                link.bandwidth_mbps.map_or("no limit".into(), rate),
+                link.flow.packets.to_string(),
                 Bytes(link.flow.bytes).to_string(),
-                link.flow.full,
-                link.flow.lost + link.flow.cut,
-                link.late_mean_s * 1e3,
-                link.flow.late_max_s * 1e3,
-            );
-        }
+                link.flow.full.to_string(),
+                (link.flow.lost + link.flow.cut).to_string(),
+                format!("{:.3} ms", link.late_mean_s * 1e3),
+                format!("{:.2} ms", link.flow.late_max_s * 1e3),
+            ]
+        }));
+        rows
     }
 
-    fn paces_into(&self, text: &mut String) {
-        let _ = writeln!(
-            text,
-            "\n{:16}  {:>9}  {:>19}  {:>19}  {:>9}  {:>9}   rounds {} to {}",
-            "seconds a round",
-            "mean",
-            "single rounds",
-            "nodes",
-            "round 1",
-            "computing",
-            self.warm + 1,
-            self.rounds
-        );
+    /// Seconds of a round as predicted, simulated and measured, below the heads of the columns.
+    fn pace_rows(&self) -> Vec<Vec<String>> {
+        let (mean, first, computing) = ("mean", "round 1", "computing");
+        let mut rows = vec![vec![
+            format!("{:16}", "seconds a round"),
+            format!("{mean:>9}"),
+            format!("{:>19}", "single rounds"),
+            format!("{:>19}", "nodes"),
+            format!("{first:>9}"),
+            computing.to_string(),
+            format!(" rounds {} to {}", self.warm + 1, self.rounds),
+        ]];
+        let share = |share: f64| format!("{:.1} %", 100.0 * share);
         if let Some(predicted) = self.predicted_s {
-            let _ = writeln!(
-                text,
-                "{:16}  {predicted:>9.4}  {:62}{:>7.1} %",
-                "predicted",
-                "",
-                100.0 * self.gradients_s / predicted
-            );
+            let mut row = vec![String::new(); 6];
+            row[0] = "predicted".into();
+            row[1] = format!("{predicted:.4}");
+            row[5] = share(self.gradients_s / predicted);
+            rows.push(row);
         }
-        for (word, pace, ratio) in [
-            ("simulated", &self.simulated, None),
-            (
-                "measured",
-                &self.measured,
-                self.measured_per_predicted.map(|ratio| (ratio, self.measured_per_simulated)),
-            ),
-        ] {
+        let ratios = self.measured_per_predicted.map(|predicted| {
+            let simulated = self.measured_per_simulated;
+            let simulated = simulated.map(|simulated| format!(", {simulated:.3} of simulated"));
+            format!(" {predicted:.3} of predicted{}", simulated.unwrap_or_default())
+        });
+        let paces = [("simulated", &self.simulated, None), ("measured", &self.measured, ratios)];
+        for (word, pace, ratios) in paces {
             let Some(pace) = pace else { continue };
             let range = |(low, high): (f64, f64)| format!("{low:.4} to {high:.4}");
-            let _ = write!(
-                text,
-                "{word:16}  {:>9.4}  {:>19}  {:>19}  {:>9.4}  {:>7.1} %",
-                pace.mean_s,
+            rows.push(vec![
+                word.into(),
+                format!("{:.4}", pace.mean_s),
                 range(pace.tenths_s),
                 range(pace.nodes_s),
-                pace.first_s,
-                100.0 * pace.computing
-            );
-            if let Some((predicted, simulated)) = ratio {
-                let _ = write!(text, "   {predicted:.3} of predicted");
-                if let Some(simulated) = simulated {
-                    let _ = write!(text, ", {simulated:.3} of simulated");
-                }
-            }
-            text.push('\n');
+                format!("{:.4}", pace.first_s),
+                share(pace.computing),
+                ratios.unwrap_or_default(),
+            ]);
         }
+        rows
     }
 
     fn machine_into(&self, text: &mut String) {

@@ -8,22 +8,37 @@ use gradvine::{
     run::{Constants, Outlook, Whole},
     units::{Bytes, NodeId, duration},
 };
+use gradvine_report::fitted;
 use serde_json::{Value, json};
 
 use crate::{Plan, Refused};
 
 /// Candidates that cannot work are counted, and so many are named.
 const REFUSED_SHOWN: usize = 3;
+/// The columns of candidates.
+const HEADS: [&str; 8] = [
+    "topology",
+    "compressor",
+    "steps",
+    "a round",
+    "sent/round",
+    "rounds to agree",
+    "run",
+    "what it waits for",
+];
+/// Figures of candidates that a narrow terminal does not show: the first is missing first.
+const LEAST: [&str; 5] = ["what it waits for", "rounds to agree", "sent/round", "steps", "a round"];
 /// So many candidates are shown.
 const SHOWN: usize = 20;
 
 impl Plan<'_> {
-    /// The plan as text: the experiment, central training, the candidates, the data.
-    pub fn text(&self) -> String {
+    /// The plan as text: the experiment, central training, the candidates, the data. `width`: the
+    /// columns of the terminal, if it is shown on one.
+    pub fn text(&self, width: Option<usize>) -> String {
         let mut text = about(self.whole, &self.own);
         text += &against(&self.own, &self.central);
         if !self.candidates.is_empty() || !self.refused.is_empty() {
-            text += &table(self.whole, &self.candidates, &self.refused);
+            text += &table(self.whole, &self.candidates, &self.refused, width);
         }
         if let Some(constants) = &self.constants {
             text += &data(constants, &self.own);
@@ -162,23 +177,18 @@ fn against(own: &Outlook, central: &[(&'static str, Outlook)]) -> String {
     text
 }
 
-fn table(whole: &Whole, candidates: &[Outlook], refused: &[Refused]) -> String {
+fn table(
+    whole: &Whole,
+    candidates: &[Outlook],
+    refused: &[Refused],
+    width: Option<usize>,
+) -> String {
     // One rule needs no column.
     let rules = candidates.iter().any(|one| one.rule != whole.design.rule_name());
     let row = |rule: &str, rest: [String; 8]| -> Vec<String> {
         rules.then(|| rule.to_string()).into_iter().chain(rest).collect()
     };
-    let heads = [
-        "topology",
-        "compressor",
-        "steps",
-        "a round",
-        "sent/round",
-        "rounds to agree",
-        "run",
-        "what it waits for",
-    ];
-    let mut rows = vec![row("rule", heads.map(String::from))];
+    let mut rows = vec![row("rule", HEADS.map(String::from))];
     rows.extend(candidates.iter().take(SHOWN).map(|one| {
         let figures = [
             one.topology.clone(),
@@ -192,22 +202,11 @@ fn table(whole: &Whole, candidates: &[Outlook], refused: &[Refused]) -> String {
         ];
         row(&one.rule, figures)
     }));
-    let width =
-        |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
     let first = usize::from(rules);
+    let left: Vec<usize> = (0..first + 2).chain([first + 7]).collect();
+    let table = fitted(&rows, &left, &LEAST, width.map(|width| width.saturating_sub(2)));
     let mut text = "\ncandidates on the same nodes, best first\n\n".to_string();
-    for row in &rows {
-        let cells: Vec<String> = (row.iter().enumerate())
-            .map(|(column, cell)| match column {
-                column if (first + 2..=first + 6).contains(&column) => {
-                    format!("{cell:>0$}", widths[column])
-                }
-                _ => format!("{cell:<0$}", widths[column]),
-            })
-            .collect();
-        let _ = writeln!(text, "  {}", cells.join("  ").trim_end());
-    }
+    table.lines().for_each(|line| text += &format!("  {line}\n"));
     if candidates.len() > SHOWN {
         let _ = writeln!(text, "  and {} more", candidates.len() - SHOWN);
     }
@@ -337,4 +336,14 @@ fn relayed(whole: &Whole) -> Vec<String> {
         .filter(|&(node, other)| needs_relay(topology, node, other))
         .map(|(node, other)| format!("{} - {}", name(node), name(other)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_that_may_be_missing_are_those_of_the_table() {
+        assert!(LEAST.iter().all(|head| HEADS.contains(head)));
+    }
 }

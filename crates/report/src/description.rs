@@ -6,7 +6,7 @@ use gradvine::data::{ColumnSurvey, Survey};
 use gradvine_tables::{classes, guesses, schema};
 use serde_json::{Value, json};
 
-use super::text::{aligned, on_a_line};
+use super::text::{fitted, on_a_line};
 
 /// Classes or categories that a table shows.
 const SHOWN: usize = 4;
@@ -14,15 +14,19 @@ const SHOWN: usize = 4;
 /// The largest class is this many times as frequent as the least one where the text warns.
 const UNBALANCED: u64 = 5;
 
-/// What is in a table: a line for each column, then what the target is.
-pub fn description_table(described: &Survey) -> String {
+/// Figures of columns that a narrow terminal does not show: the first of them is missing first.
+const LEAST: [&str; 6] = ["mean", "least", "greatest", "values", "missing", "remark"];
+
+/// What is in a table: a line for each column, then what the target is. `width`: the columns of the
+/// terminal, if it is shown on one.
+pub fn description_table(described: &Survey, width: Option<usize>) -> String {
     let remarks: String =
         described.remarks.iter().map(|remark| format!("warning: {remark}\n")).collect();
-    format!("{}\n{}{remarks}", columns(described), target(described))
+    format!("{}\n{}{remarks}", columns(described, width), target(described))
 }
 
 /// A table with a line for each column of the data.
-fn columns(described: &Survey) -> String {
+fn columns(described: &Survey, width: Option<usize>) -> String {
     let heading = ["column", "kind", "missing", "least", "mean", "greatest", "values", "remark"];
     let mut rows = vec![heading.map(String::from)];
     let all = described.columns.iter().zip(guesses(described)).enumerate();
@@ -52,7 +56,7 @@ fn columns(described: &Survey) -> String {
     }
     let rows_word = if described.rows == 1 { "row" } else { "rows" };
     let left = [0, 1, 6, 7];
-    format!("{} {rows_word}\n\n{}", described.rows, aligned(&rows, &left))
+    format!("{} {rows_word}\n\n{}", described.rows, fitted(&rows, &left, &LEAST, width))
 }
 
 /// The most frequent values of a column whose values repeat.
@@ -189,7 +193,7 @@ mod tests {
 
     #[test]
     fn each_column_has_a_line_and_the_target_its_classes() {
-        let text = description_table(&described());
+        let text = description_table(&described(), None);
         for line in
             ["13 rows\n", "x       number  1 (7.7%)    0.5     6      11.5", "a (12), b (1)"]
         {

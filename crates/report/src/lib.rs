@@ -20,4 +20,4 @@ pub use members::{members_json, members_text};
 pub use next_steps::NextSteps;
 pub use page::{Figure, Page, check_named_once, check_replaceable, page};
 pub use summary::{node_table, table};
-pub use text::{aligned, loss, number, on_a_line};
+pub use text::{aligned, fitted, loss, number, on_a_line, wrapped};

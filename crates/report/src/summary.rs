@@ -10,13 +10,32 @@ use gradvine::{
 
 use super::{
     command_line::path,
-    text::{aligned, loss, number, on_a_line},
+    text::{fitted, loss, number, on_a_line, wrapped},
 };
 
-/// The table at the end of a run. `tree`: the bytes that formed the mean, or 0.
-pub fn table(summary: &Summary, tree: u64) -> String {
-    let mut text = heading(summary);
-    text += &participants(summary);
+/// The table at the end of a run. `tree`: the bytes that formed the mean, or 0. `width`: the
+/// columns of the terminal, if it is shown on one.
+pub fn table(summary: &Summary, tree: u64, width: Option<usize>) -> String {
+    let head = heading(summary);
+    let head = wrapped("", head.trim(), width);
+    let lines: String =
+        figures_of(summary, tree).lines().map(|line| beside_label(line, width)).collect();
+    format!("\n{head}\n{}{}", participants(summary, width), lines.trim_end_matches('\n'))
+}
+
+/// A line with a label and words beside it, wrapped.
+fn beside_label(line: &str, width: Option<usize>) -> String {
+    /// The column of the words.
+    const WORDS: usize = 17;
+    match line.split_at_checked(WORDS) {
+        Some((label, words)) if !words.starts_with(' ') => wrapped(label, words, width),
+        _ => format!("{line}\n"),
+    }
+}
+
+/// The figures of all nodes together, a line each.
+fn figures_of(summary: &Summary, tree: u64) -> String {
+    let mut text = String::new();
     text += &weights(summary);
     let outcome = &summary.outcome;
     text += &format!(
@@ -112,8 +131,8 @@ fn sent(summary: &Summary, tree: u64) -> String {
 }
 
 /// The table at the end of a node's part in a run, and what to do next with its run directory.
-pub fn node_table(summary: &Summary, tree: u64, folder: &Path) -> String {
-    let (table, model) = (table(summary, tree), path(&folder.join(MEAN_MODEL)));
+pub fn node_table(summary: &Summary, tree: u64, folder: &Path, width: Option<usize>) -> String {
+    let (table, model) = (table(summary, tree, width), path(&folder.join(MEAN_MODEL)));
     format!(
         "{table}\nrun directory    {}\n\nTry next:\n  gradvine evaluate {model} DATA\n  compare \
          the digest with the other nodes': all write the same\n",
@@ -255,11 +274,27 @@ fn far_apart(above: Vec<(f64, f64, u64)>) -> Option<String> {
     })
 }
 
+/// Columns of the nodes that a narrow terminal does not show: the first of them is missing first.
+const LEAST: [&str; 9] = [
+    "classes (rows)",
+    "sent",
+    "test rows",
+    "rows",
+    "baseline RMSE",
+    "baseline",
+    "own RMSE",
+    "own model",
+    "mean model RMSE",
+];
+
 /// The text of a node in one column.
 type Cell = fn(&Participation) -> String;
 
+/// Before each line of the nodes.
+const INDENT: &str = "  ";
+
 /// One line per node, in aligned columns.
-fn participants(summary: &Summary) -> String {
+fn participants(summary: &Summary, width: Option<usize>) -> String {
     const SHOWN: usize = 64;
     /// Longer lists of classes are replaced by their number.
     const WIDEST: usize = 40;
@@ -306,7 +341,8 @@ fn participants(summary: &Summary) -> String {
         row
     }));
     let left: &[usize] = if classed { &[0, 2] } else { &[0] };
-    let mut text: String = aligned(&rows, left).lines().map(|line| format!("  {line}\n")).collect();
+    let table = fitted(&rows, left, &LEAST, width.map(|width| width.saturating_sub(INDENT.len())));
+    let mut text: String = table.lines().map(|line| format!("{INDENT}{line}\n")).collect();
     if summary.participation.len() > SHOWN {
         text += &format!(
             "  ... and {} more nodes in summary.json\n",

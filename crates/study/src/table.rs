@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use gradvine::{config::ConfigError, data::write_atomically};
-use gradvine_report::{aligned, chart::Chart};
+use gradvine_report::{chart::Chart, fitted};
 use serde_json::{Value, json};
 
 use crate::{Curve, Figure, Interval, Outcome, Row, Spread, chart, rounded};
@@ -18,6 +18,18 @@ const COLUMNS: [Figure; 6] = [
 ];
 /// More columns if links or gradients take time.
 const TIMED: [Figure; 2] = [Figure::Time, Figure::Computing];
+/// Columns that a narrow terminal does not show: the first of them is missing first.
+const LEAST: [&str; 9] = [
+    "time",
+    "wire/node",
+    "computing",
+    "consensus",
+    "rounds",
+    "worst node",
+    "virtual time",
+    "payload/node",
+    "train loss",
+];
 const JSON: &str = "compare.json";
 const CSV: &str = "compare.csv";
 /// The mark after the best value of a column.
@@ -50,8 +62,8 @@ pub(crate) fn files() -> impl Iterator<Item = &'static str> {
 
 impl Table<'_> {
     /// The table: one line per combination, with the best value of each column marked, then tuning
-    /// and warnings.
-    pub fn text(&self) -> String {
+    /// and warnings. `width`: the columns of the terminal, if it is shown on one.
+    pub fn text(&self, width: Option<usize>) -> String {
         let differ =
             |of: fn(&Row) -> &String| self.rows.iter().any(|row| of(row) != of(&self.rows[0]));
         let mut columns = self.columns();
@@ -86,7 +98,7 @@ impl Table<'_> {
             lines.push(line);
         }
         let left: Vec<usize> = (0..names).chain([lines[0].len() - 1]).collect();
-        let mut text = format!("\n{}\n", aligned(&lines, &left));
+        let mut text = format!("\n{}\n", fitted(&lines, &left, &LEAST, width));
         let count = self.seeds.len();
         let seeds = if count == 1 {
             "one seed".to_string()
@@ -282,5 +294,20 @@ fn field(word: &str) -> String {
         format!("\"{}\"", word.replace('"', "\"\""))
     } else {
         word.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_that_may_be_missing_are_those_of_the_table() {
+        let figures: Vec<&str> =
+            COLUMNS.iter().chain(&TIMED).map(|figure| figure.words()).collect();
+        for head in LEAST {
+            assert!(figures.contains(&head) || ["time", "rounds"].contains(&head), "{head}");
+        }
+        assert!(!LEAST.contains(&Figure::TestAccuracy.words()), "it says which is the best");
     }
 }

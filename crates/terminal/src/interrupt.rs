@@ -20,7 +20,7 @@ use gradvine::{
     threads,
 };
 
-use super::{flush_stderr, warnings};
+use super::{flush_stderr, stderr, warnings};
 
 /// How long a run may take to stop by itself.
 const GRACE: Duration = Duration::from_millis(1700);
@@ -112,6 +112,7 @@ impl Interrupt {
         if let Some(action) = action.take() {
             action();
         }
+        stderr::draw("");
         flush_stderr();
         process::exit(130)
     }

@@ -9,7 +9,8 @@
 //! | `log` | the log on standard error, as `RUST_LOG` asks |
 //! | `progress` | [`Display`]: the rounds of one run; the reading of large files |
 //! | `session` | [`run_session`]: a run with all nodes in this process, with progress and Ctrl-C |
-//! | `bar` | where progress bars are drawn |
+//! | `bar` | lines of progress on a terminal, drawn ten times a second |
+//! | `fit` | which parts of a line of progress fit the width |
 //! | `tally` | [`Tally`]: how many of many runs are over |
 //! | `interrupt` | [`Interrupt`]: Ctrl-C and SIGTERM stop a run, which keeps its results |
 #![forbid(unsafe_code)]
@@ -25,6 +26,7 @@ macro_rules! note {
 
 mod bar;
 mod exit;
+mod fit;
 mod interrupt;
 mod log;
 mod progress;
@@ -84,6 +86,13 @@ pub fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let text = Printable(text).to_string();
     ignore_broken_pipe(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// The columns of the terminal to which standard output goes; `None` if it goes elsewhere, where a
+/// line may have any length.
+pub fn output_width() -> Option<usize> {
+    let (_, columns) = console::Term::stdout().size_checked()?;
+    Some(columns.into())
 }
 
 /// Prints the results of a run. If standard output fails, the run has still succeeded, as its files

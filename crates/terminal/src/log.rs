@@ -1,6 +1,6 @@
 //! The log of a command on standard error.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 use gradvine::printable::Printable;
 use tracing_subscriber::{
@@ -11,15 +11,13 @@ use tracing_subscriber::{
 
 use super::stderr::{self, LineKind};
 
-/// Hands log lines to standard error. On a terminal each first clears its line, where a progress
-/// bar may stand, which is drawn again below.
+/// Hands log lines to standard error.
 struct LogLine;
 
 impl Write for LogLine {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let clear = if io::stderr().is_terminal() { "\r\x1b[2K" } else { "" };
         let text = String::from_utf8_lossy(line);
-        stderr::write(&format!("{clear}{}", Printable(&text)), LineKind::Log);
+        stderr::write(&Printable(&text).to_string(), LineKind::Log);
         Ok(line.len())
     }
 

@@ -1,5 +1,9 @@
 //! Standard error, written by a thread of its own: a pipe that nobody reads, or a terminal that is
 //! held (Ctrl-S), delays no round.
+//!
+//! A line of progress stands below all other lines. The cursor waits at its beginning, where it
+//! also stays when the terminal becomes narrower and breaks the line in two: all that is below the
+//! cursor is that line, and is erased.
 
 use std::{
     collections::VecDeque,
@@ -21,6 +25,9 @@ const PIECE: usize = 64 << 10;
 /// How long the end of the program waits for standard error to accept another piece.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Erases the line of progress.
+const ERASE: &str = "\r\x1b[J";
+
 /// What is lost first if standard error accepts too little.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LineKind {
@@ -35,7 +42,18 @@ static QUEUE: OnceLock<Queue> = OnceLock::new();
 
 /// Hands text to the thread that writes it to standard error.
 pub(crate) fn write(text: &str, kind: LineKind) {
-    QUEUE.get_or_init(|| Queue::new(raw())).push(text, kind);
+    queue().push(text, kind);
+}
+
+/// Replaces the line of progress, by none if it is empty.
+pub(crate) fn draw(line: &str) {
+    if let Some(queue) = QUEUE.get().or_else(|| (!line.is_empty()).then(queue)) {
+        queue.draw(line);
+    }
+}
+
+fn queue() -> &'static Queue {
+    QUEUE.get_or_init(|| Queue::new(raw()))
 }
 
 /// Waits until standard error has all of it, as long as it accepts more of it.
@@ -75,6 +93,19 @@ struct State {
     pieces: u64,
     /// Lines that were lost since the last message about them.
     lost: u64,
+    /// The line of progress, as it stands on the terminal when all that waits is written.
+    progress: String,
+}
+
+impl State {
+    /// The line of progress, without a break where the terminal is narrower by now; then the cursor
+    /// goes back to its beginning.
+    fn add_progress(&mut self) {
+        if !self.progress.is_empty() {
+            let line = format!("\r\x1b[?7l{}\x1b[J\r\x1b[?7h", self.progress);
+            self.waiting.extend(line.as_bytes());
+        }
+    }
 }
 
 impl Shared {
@@ -112,6 +143,9 @@ impl Queue {
             state.lost += 1;
             return;
         }
+        if !state.progress.is_empty() {
+            state.waiting.extend(ERASE.as_bytes());
+        }
         if state.lost > 0 {
             let lost = std::mem::take(&mut state.lost);
             let line =
@@ -119,7 +153,22 @@ impl Queue {
             state.waiting.extend(line.as_bytes());
         }
         state.waiting.extend(text.as_bytes());
+        state.add_progress();
         self.shared.changed.notify_all();
+    }
+
+    /// Without a thread there is no line of progress.
+    fn draw(&self, line: &str) {
+        let mut state = self.shared.lock();
+        let is_new = !(line.is_empty() && state.progress.is_empty());
+        if self.direct.is_none() && is_new && state.waiting.len() + line.len() <= MOST_LOG {
+            if line.is_empty() {
+                state.waiting.extend(ERASE.as_bytes());
+            }
+            state.progress = line.to_string();
+            state.add_progress();
+            self.shared.changed.notify_all();
+        }
     }
 
     fn flush(&self, patience: Duration) {
@@ -214,5 +263,81 @@ mod tests {
         queue.push("last\n", LineKind::Log);
         open.send(()).unwrap();
         assert_eq!(written.recv().unwrap(), b"last\n");
+    }
+
+    /// What a terminal shows of a queue whose pieces are all written.
+    struct Screen {
+        queue: Queue,
+        written: mpsc::Receiver<Vec<u8>>,
+        open: mpsc::Sender<()>,
+        terminal: avt::Terminal,
+    }
+
+    impl Screen {
+        fn new(columns: usize) -> Screen {
+            let (open, gate) = mpsc::channel();
+            let (out, written) = mpsc::channel();
+            let queue = Queue::new(Box::new(Gate { open: gate, out }));
+            let terminal = avt::Terminal::with_scrollback(columns, 8, None).unwrap();
+            Screen { queue, written, open, terminal }
+        }
+
+        /// The lines after one more piece, on a terminal that has so many columns by now.
+        fn lines(&mut self, columns: usize) -> Vec<String> {
+            self.open.send(()).unwrap();
+            let piece = String::from_utf8(self.written.recv().unwrap()).unwrap();
+            self.terminal.resize(columns, 8);
+            self.terminal.feed(piece.replace('\n', "\r\n"));
+            let mut lines = self.terminal.primary_screen().text();
+            lines.retain(|line| !line.is_empty());
+            lines
+        }
+    }
+
+    #[test]
+    fn nothing_of_an_older_line_of_progress_stays() {
+        let mut screen = Screen::new(40);
+        let long = "  round 9/1000  loss 0.1234  3m left";
+        screen.queue.draw(long);
+        assert_eq!(screen.lines(40), [long]);
+        screen.queue.draw("  round 10/1000");
+        assert_eq!(screen.lines(40), ["  round 10/1000"]);
+        screen.queue.draw(long);
+        assert_eq!(screen.lines(40), [long]);
+        // Narrower, so that the terminal breaks the line; then wider.
+        screen.queue.draw("  round 11/1000");
+        assert_eq!(screen.lines(20), ["  round 11/1000"]);
+        screen.queue.draw(long);
+        assert_eq!(screen.lines(80), [long]);
+        screen.queue.draw("");
+        assert_eq!(screen.lines(80), [""; 0]);
+    }
+
+    #[test]
+    fn lines_stand_above_the_line_of_progress() {
+        let mut screen = Screen::new(40);
+        let progress = "  round 9/1000  loss 0.1234  3m left";
+        screen.queue.draw(progress);
+        assert_eq!(screen.lines(40), [progress]);
+        screen.queue.push("warning: one\n", LineKind::Line);
+        assert_eq!(screen.lines(40), ["warning: one", progress]);
+        // It was drawn for a wider terminal: it is cut at the edge until it is drawn again.
+        screen.queue.push("two\n", LineKind::Log);
+        let lines = screen.lines(20);
+        assert_eq!(lines[..2], ["warning: one", "two"]);
+        assert_eq!(lines.len(), 3);
+        screen.queue.draw("  round 9/1000");
+        assert_eq!(screen.lines(20), ["warning: one", "two", "  round 9/1000"]);
+        screen.queue.draw("");
+        assert_eq!(screen.lines(20), ["warning: one", "two"]);
+    }
+
+    #[test]
+    fn without_progress_nothing_is_erased() {
+        let screen = Screen::new(40);
+        screen.queue.draw("");
+        screen.queue.push("a line\n", LineKind::Line);
+        screen.open.send(()).unwrap();
+        assert_eq!(screen.written.recv().unwrap(), b"a line\n");
     }
 }

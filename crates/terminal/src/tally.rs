@@ -1,17 +1,17 @@
 //! Progress of many runs: a bar on a terminal, plain lines elsewhere, nothing if `--quiet` is set.
 
 use std::{
-    io::IsTerminal,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
+use gradvine::printable::Printable;
 
-use super::bar;
-
-/// The minimum interval of plain lines.
-const PLAIN_EVERY: Duration = Duration::from_secs(5);
+use super::{
+    bar::{self, Bar},
+    fit::{Part, Parts},
+    progress::PLAIN_EVERY,
+};
 
 /// The display of progress; shared by several threads.
 pub struct Tally {
@@ -23,7 +23,7 @@ pub struct Tally {
 /// How far the current series of runs is.
 struct State {
     started: Instant,
-    bar: Option<ProgressBar>,
+    bar: Option<Bar>,
     shown: Option<Instant>,
 }
 
@@ -36,7 +36,7 @@ impl State {
 impl Tally {
     /// A display of runs that begin now; silent unless `speaks`.
     pub fn new(speaks: bool) -> Tally {
-        let terminal = std::io::stderr().is_terminal();
+        let terminal = bar::on_terminal();
         Tally { speaks, terminal, state: Mutex::new(State::new()) }
     }
 
@@ -48,10 +48,9 @@ impl Tally {
         let mut state = self.lock();
         let State { started, bar, shown } = &mut *state;
         if self.terminal {
-            let bar = bar.get_or_insert_with(|| new_bar().with_elapsed(started.elapsed()));
-            bar.set_length(total as u64);
-            bar.set_position(done as u64);
-            bar.set_message(what.to_string());
+            let total_of_bar = Some(total as u64);
+            let bar = bar.get_or_insert_with(|| Bar::new(total_of_bar, started.elapsed()));
+            bar.show(done as u64, total_of_bar, parts(done, total, what));
             return;
         }
         let now = Instant::now();
@@ -65,7 +64,7 @@ impl Tally {
     pub fn finish(&self) {
         let ended = std::mem::replace(&mut *self.lock(), State::new());
         if let Some(bar) = ended.bar {
-            bar.finish_and_clear();
+            bar.clear();
         }
     }
 
@@ -74,10 +73,14 @@ impl Tally {
     }
 }
 
-fn new_bar() -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(1), bar::target());
-    let style =
-        ProgressStyle::with_template("  run {pos}/{len} [{bar:28}] {elapsed} + {eta} left  {msg}");
-    bar.set_style(style.expect("the template is well formed").progress_chars("=> "));
-    bar
+/// The line on a terminal.
+fn parts(done: usize, total: usize, what: &str) -> Parts {
+    let open = String::new;
+    vec![
+        (Part::Count, format!("run {done}/{total}")),
+        (Part::Bar, open()),
+        (Part::Elapsed, open()),
+        (Part::Left, open()),
+        (Part::Name, Printable(what).to_string()),
+    ]
 }

@@ -8,7 +8,7 @@ use gradvine::{
     learn::SavedModel,
 };
 use gradvine_evaluate::{ScoredModel, Wanted, model_file, read_rows};
-use gradvine_terminal::{Exit, note_warnings, print_either, show_reading};
+use gradvine_terminal::{Exit, note_warnings, output_width, print_either, show_reading};
 
 /// The arguments of `gradvine evaluate`
 #[derive(clap::Args, Debug)]
@@ -94,5 +94,6 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
     let scored = ScoredModel::new(&args.model, &saved, data, wanted)
         .map_err(|error| if error.place == "rows" { error.with_place("--rows") } else { error })?;
     note_warnings(scored.warnings());
-    Ok(print_either(args.json, || scored.to_json(&args.model, &args.data), || scored.text())?)
+    let text = || scored.text(output_width());
+    Ok(print_either(args.json, || scored.to_json(&args.model, &args.data), text)?)
 }

@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use clap::builder::RangedU64ValueParser;
 use gradvine_doctor::{Options, examine};
-use gradvine_terminal::{Exit, print_either};
+use gradvine_terminal::{Exit, output_width, print_either};
 
 /// The arguments of `gradvine doctor`
 #[derive(clap::Args, Debug)]
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
         offline: args.offline,
     };
     let report = examine(&args.node, options).map_err(|error| Exit::Config(error.to_string()))?;
-    print_either(args.json, || &report, || report.text())?;
+    print_either(args.json, || &report, || report.text(output_width()))?;
     if let Some(file) = &args.measure {
         report.write_measured(file)?;
     }

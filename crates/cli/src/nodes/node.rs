@@ -9,8 +9,8 @@ use gradvine::{
 };
 use gradvine_report::node_table;
 use gradvine_terminal::{
-    Display, Exit, Interrupt, note, note_warnings, print_json, print_results, show_reading,
-    warnings,
+    Display, Exit, Interrupt, note, note_warnings, output_width, print_json, print_results,
+    show_reading, warnings,
 };
 
 /// The arguments of `gradvine node`
@@ -113,7 +113,8 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
         print_json(&result.summary)?;
     } else if !args.quiet {
         let folder = result.directory.unwrap_or_default();
-        print_results(&node_table(&result.summary, result.tree_bytes, &folder));
+        let width = output_width();
+        print_results(&node_table(&result.summary, result.tree_bytes, &folder, width));
     }
     Ok(result.summary.check_participation(&design.experiment.run)?)
 }

@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, path::PathBuf};
 
 use gradvine_study::{Comparison, TUNING, Table, jobs, refusal};
-use gradvine_terminal::{Exit, Interrupt, Tally, print, print_json};
+use gradvine_terminal::{Exit, Interrupt, Tally, output_width, print, print_json};
 
 use super::run_args::{between, from_0, from_1};
 
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
         print_json(&table.json())?;
     } else if !args.quiet {
         let place = args.out.iter().map(|out| format!("\nwritten to {}\n", out.display()));
-        print(&(table.text() + &place.collect::<String>()))?;
+        print(&(table.text(output_width()) + &place.collect::<String>()))?;
     }
     refusal(&rows).map_or(Ok(()), |why| Err(Exit::Config(why.into())))
 }

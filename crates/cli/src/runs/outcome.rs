@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gradvine::run::{Summary, Whole};
 use gradvine_report::{NextSteps, program_name, table};
-use gradvine_terminal::{Exit, print_json, print_results};
+use gradvine_terminal::{Exit, output_width, print_json, print_results};
 
 use super::run_args::RunArgs;
 
@@ -36,7 +36,8 @@ pub(super) fn show(
             true => steps.text() + "\n",
             false => String::new(),
         };
-        let (table, folder) = (table(summary, tree_bytes), folder.display());
+        let table = table(summary, tree_bytes, output_width());
+        let folder = folder.display();
         print_results(&format!("{table}\nrun directory    {folder}\n{next}"));
     }
     let experiment = &whole.design.experiment;

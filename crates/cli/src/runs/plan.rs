@@ -2,7 +2,7 @@
 
 use gradvine::run::Needs;
 use gradvine_plan::{Plan, Request};
-use gradvine_terminal::{Exit, print_either};
+use gradvine_terminal::{Exit, output_width, print_either};
 
 use super::run_args::Selection;
 
@@ -74,5 +74,5 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     };
     let named = args.select.selection();
     let plan = Plan::of(&whole, &request, &|sets| named.read(sets))?;
-    Ok(print_either(args.json, || plan.json(), || plan.text())?)
+    Ok(print_either(args.json, || plan.json(), || plan.text(output_width()))?)
 }

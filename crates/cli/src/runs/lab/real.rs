@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use gradvine::run::EndError;
 use gradvine_lab::{self as lab, Laboratory, Scratch, Setup, Wiring};
-use gradvine_terminal::{Exit, Interrupt, note, print, print_json};
+use gradvine_terminal::{Exit, Interrupt, note, output_width, print, print_json};
 
 use super::args::{Args, ROUNDS};
 use crate::runs::{run_args::RunArgs, train::follow};
@@ -41,7 +41,7 @@ pub(super) fn run(mut args: Args) -> Result<(), Exit> {
     }
     if args.run.speaks() {
         let kept = keep.then(|| format!("kept in          {}\n", directory.path().display()));
-        print(&(figures.table() + &kept.unwrap_or_default()))?;
+        print(&(figures.table(output_width()) + &kept.unwrap_or_default()))?;
     }
     if figures.same_digest_as_simulated == Some(false) {
         let problem = "the nodes ended with another digest than the simulation";
