@@ -98,7 +98,10 @@ impl Display {
 
     fn show_links(&self, words: &[(Part, String)]) {
         if let Some(bar) = &self.bar {
-            bar.show(self.round, None, around(self.round, self.total, words));
+            let mut parts = around(self.round, self.total, words);
+            // Rounds wait for the links, nobody knows how long.
+            parts.retain(|(part, _)| *part != Part::Left);
+            bar.show(self.round, None, parts);
         }
     }
 
