@@ -8,7 +8,7 @@
 //! * Upon a neighbour that is lost before it has said so, members are chosen again if they may be.
 //!   Otherwise this node, once it has heard its other children, leaves without a word: whether all
 //!   have their results is not known.
-//! * Upon a tick without news for long: the same.
+//! * Upon a tick without news for long: the same; members that may have continued are asked.
 //!
 //! A node that leaves without knowing it retains its checkpoints. Its own results are complete.
 
@@ -91,9 +91,7 @@ impl Commit {
         match event {
             Event::Start { from, message: StartMessage::Written } => {
                 // It repeats that, which is no news.
-                if self.waits.remove(&from) {
-                    self.news = now;
-                }
+                self.news = if self.waits.remove(&from) { now } else { self.news };
             }
             Event::Start { from, message: StartMessage::Over }
                 if self.parent == Some(from) && self.has_said_so() =>
@@ -106,7 +104,11 @@ impl Commit {
             Event::Down { peer, .. } if self.may_continue => {
                 return Some(Committed::Absent(Absence::of(peer)));
             }
-            Event::Left { peer, cause } if self.may_continue && cause.leaves => {
+            // The others may continue without it, and form other results.
+            Event::Left { peer, .. } if self.may_continue => {
+                return Some(Committed::Absent(Absence::of(peer)));
+            }
+            Event::Goodbye(peer) if self.may_continue && self.needs(peer) => {
                 return Some(Committed::Absent(Absence::of(peer)));
             }
             Event::OtherMembership(peer) if self.may_continue && part.is_member_neighbour(peer) => {
@@ -153,6 +155,9 @@ impl Commit {
         if now - self.news < self.patience {
             return None;
         }
+        if self.may_continue {
+            return Some(Committed::Absent(Absence::default()));
+        }
         let late = self.waits.first().map_or("the rest of the tree", |&node| part.name(node));
         out.push(Effect::Warn(format!(
             "after {:.0} s it is not known whether all nodes have written their results; those \
@@ -161,6 +166,11 @@ impl Commit {
             self.patience.as_secs_f64()
         )));
         Some(Committed::Unknown)
+    }
+
+    /// Whether this neighbour still has to say something.
+    fn needs(&self, peer: NodeId) -> bool {
+        self.waits.contains(&peer) || self.parent == Some(peer)
     }
 
     /// Whether this node has said that it and those below it have their results.

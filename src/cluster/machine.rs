@@ -670,7 +670,7 @@ impl<'a> Cluster<'a> {
         match &self.phase {
             Phase::Rendezvous(_) | Phase::Restoring(..) => self.not_begun(now, error, out),
             Phase::Rounds(_) => self.broken_off(now, error, out),
-            Phase::Commit(_) => self.leave(true, false, out),
+            Phase::Commit(_) if !self.terms.limits.may_continue => self.leave(true, false, out),
             Phase::Closing(_) | Phase::Over => {}
             _ => self.end(error, out),
         }

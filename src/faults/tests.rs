@@ -18,6 +18,9 @@ use crate::{
 /// The seeds of the slow test, of which the quick one takes the first tenth.
 const SEEDS: Range<u64> = 0..200;
 
+/// Seeds that fail are shown; after so many no more are tried.
+const MOST_FAILED: usize = 20;
+
 const TOPOLOGIES: [&str; 6] = ["ring:3", "ring:4", "ring:5", "path:4", "complete:4", "star:5"];
 
 /// Rules with state of all kinds.
@@ -58,6 +61,9 @@ fn whole(seed: u64) -> Whole {
             settings.push("absence.wait_s=200".into());
         }
     }
+    // With fast gradients, frames reach nodes that have not begun yet.
+    let compute = pick(rng, &["0.01", "3.0", "50.0"]);
+    settings.push(format!("network.compute_ms={compute}"));
     whole_with(seed, &settings)
 }
 
@@ -165,10 +171,10 @@ fn expect(seeds: Range<u64>) {
         let checked = panic::catch_unwind(|| check(seed));
         checked.unwrap_or_else(|payload| Err(describe_panic(&*payload)))
     };
-    let failed: Vec<String> =
-        seeds.filter_map(|seed| Some(format!("seed {seed}: {}", checked(seed).err()?))).collect();
-    let shown = failed.iter().take(20).cloned().collect::<Vec<_>>().join("\n");
-    assert!(failed.is_empty(), "{} seeds fail:\n{shown}", failed.len());
+    let failed = seeds.filter_map(|seed| Some(format!("seed {seed}: {}", checked(seed).err()?)));
+    let failed: Vec<String> = failed.take(MOST_FAILED).collect();
+    let text = failed.join("\n");
+    assert!(failed.is_empty(), "{} seeds fail, or more:\n{text}", failed.len());
 }
 
 #[test]

@@ -298,42 +298,36 @@ fn a_neighbour_that_is_lost_for_good() {
     }
 }
 
-/// With `continue`, members are chosen again if it only wants to leave. One that has failed, or
-/// says no reason, is no longer asked.
+/// With `wait`: a neighbour that leaves, whatever it says.
 #[test]
 fn a_neighbour_that_says_goodbye() {
-    let failed = |node| Event::Left { peer: node, cause: leaves(node, false) };
-    let stopped = |node| Event::Left { peer: node, cause: leaves(node, true) };
-    for policy in ["wait", "continue"] {
-        let whole = whole(&[&format!("absence.policy={policy}")]);
-        for says_why in [false, true] {
-            let goodbye = |node| if says_why { failed(node) } else { Event::Goodbye(node) };
-            let mut b = in_commit(&whole);
-            assert_eq!(b.event(goodbye(C)), [silent(C)], "{policy}");
-            assert_eq!(b.event(goodbye(C)), NOTHING, "once");
-            assert_eq!(b.after(0.1), LEAVES);
-            let mut b = in_commit(&whole);
-            assert_eq!(b.event(goodbye(A)), LEAVES);
-            // Its child has said that it has its results.
-            let mut b = in_commit(&whole);
-            b.event(says(C, StartMessage::Written));
-            assert_eq!(b.event(goodbye(C)), NOTHING);
-            assert_eq!(b.after(0.1), ["to 0: Written"]);
-            assert_eq!(b.event(says(A, StartMessage::Over)), OVER);
-        }
-        let mut b = in_commit(&whole);
-        let effects = b.event(stopped(C));
-        match policy {
-            "wait" => assert_eq!(effects, [silent(C)]),
-            _ => assert_eq!(effects, [CHOOSES]),
-        }
-        let mut b = in_commit(&whole);
-        let effects = b.event(stopped(A));
-        match policy {
-            "wait" => assert_eq!(effects, LEAVES),
-            _ => assert_eq!(effects, [CHOOSES]),
-        }
+    let left = |node, wants| Event::Left { peer: node, cause: leaves(node, wants) };
+    let goodbyes = |node| [Event::Goodbye(node), left(node, false), left(node, true)];
+    let waits = whole(&[]);
+    for (of_c, of_a) in goodbyes(C).into_iter().zip(goodbyes(A)) {
+        let mut b = in_commit(&waits);
+        assert_eq!(b.event(of_c), [silent(C)]);
+        assert_eq!(b.event(Event::Goodbye(C)), NOTHING, "once");
+        assert_eq!(b.after(0.1), LEAVES);
+        let mut b = in_commit(&waits);
+        assert_eq!(b.event(of_a), LEAVES);
     }
+    // Its child has said that it has its results.
+    for goodbye in goodbyes(C) {
+        let mut b = in_commit(&waits);
+        b.event(says(C, StartMessage::Written));
+        assert_eq!(b.event(goodbye), NOTHING);
+        assert_eq!(b.after(0.1), ["to 0: Written"]);
+        assert_eq!(b.event(says(A, StartMessage::Over)), OVER);
+    }
+    // With `continue` the others may continue without it, and form other results.
+    let continues = whole(&["absence.policy=continue"]);
+    for goodbye in goodbyes(C).into_iter().chain(goodbyes(A)) {
+        assert_eq!(in_commit(&continues).event(goodbye), [CHOOSES]);
+    }
+    let mut b = in_commit(&continues);
+    b.event(says(C, StartMessage::Written));
+    assert_eq!(b.event(Event::Goodbye(C)), NOTHING);
 }
 
 /// With `continue`: the others may continue without the node that is lost, so all are asked.
@@ -477,6 +471,10 @@ fn this_node_waits_no_longer_than_its_patience() {
     let ended = b.after(0.1);
     assert_eq!(ended[0], warns("the rest of the tree"));
     assert_eq!(ended[1..], LEAVES);
+    // With `continue` the others are asked.
+    let continues = super::table::whole(&["run.patience_s=20", "absence.policy=continue"]);
+    let mut b = in_commit(&continues);
+    assert_eq!(b.after(20.0), [CHOOSES]);
     // One that says the same again and again says nothing new.
     let mut b = in_commit(&whole);
     let mut ended = Vec::new();
