@@ -4,6 +4,7 @@
 //! * A node that has written its results, and whose children in the spanning tree have, says so to
 //!   its parent, again and again until it hears that all have. The root then says *over* down the
 //!   tree. A node believes it only if it has said that those below it have their results.
+//! * Upon results that cannot be written: this node says nothing, and no node removes checkpoints.
 //! * Upon the restart of a neighbour, this node goes back with it.
 //! * Upon a neighbour that is lost before it has said so, members are chosen again if they may be.
 //!   Otherwise this node, once it has heard its other children, leaves without a word: whether all
@@ -40,6 +41,8 @@ pub(crate) struct Commit {
     news: Instant,
     /// How long to wait without any news.
     patience: Duration,
+    /// Whether this node cannot write its own.
+    lacks_own: bool,
     /// Whether a child was lost before it has said that it has its results.
     has_lost: bool,
     /// Whether members are chosen again if one does not return before all have their results.
@@ -75,6 +78,7 @@ impl Commit {
             sent: None,
             news: now,
             patience,
+            lacks_own: false,
             has_lost: false,
             may_continue,
         }
@@ -143,7 +147,8 @@ impl Commit {
         if self.waits.is_empty() && self.has_lost {
             return Some(Committed::Unknown);
         }
-        if self.waits.is_empty() && self.sent.is_none_or(|sent| now - sent >= AGAIN) {
+        let has_all = self.waits.is_empty() && !self.lacks_own;
+        if has_all && self.sent.is_none_or(|sent| now - sent >= AGAIN) {
             let Some(to) = self.parent else { return self.over(out) };
             out.push(Effect::SendStart { to, message: StartMessage::Written });
             self.sent = Some(now);
@@ -166,6 +171,11 @@ impl Commit {
             self.patience.as_secs_f64()
         )));
         Some(Committed::Unknown)
+    }
+
+    /// Upon results that cannot be written: this node does not say that they are.
+    pub(crate) fn lacks_results(&mut self) {
+        self.lacks_own = true;
     }
 
     /// Whether this neighbour still has to say something.

@@ -221,10 +221,11 @@ impl<'a> Cluster<'a> {
                 }
             }
             Input::Unwritten => {
-                if let Phase::Commit(_) = self.phase {
-                    self.has_results = false;
-                    let text = "the results of this node cannot be written".to_string();
-                    self.end(RunError::Host(text), out);
+                // Where a majority decides, it needs the results of a majority only.
+                if let (Phase::Commit(commit), false) =
+                    (&mut self.phase, self.terms.limits.may_continue)
+                {
+                    commit.lacks_results();
                 }
             }
             Input::Stop => self.asked_to_leave(now, out),

@@ -106,7 +106,8 @@ fn a_full_disk_in_the_middle_of_a_run_costs_checkpoints_and_nothing_else() {
 #[test]
 #[ignore = "slow"]
 fn a_folder_that_becomes_read_only_for_a_while_costs_checkpoints_and_nothing_else() {
-    let deployment = Deployment::new(Reach::Tcp, RUN);
+    let run = format!("patience_s = 10\n{RUN}");
+    let deployment = Deployment::new(Reach::Tcp, &run);
     let Some(disk) = Disk::mount(&deployment.file("disk")) else { return };
     let mut nodes = nodes(&deployment, &disk);
     // Permissions do not bind root, but this does.
