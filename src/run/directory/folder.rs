@@ -343,12 +343,23 @@ fn holds_run(path: &Path) -> bool {
     path.join("summary.json").exists() || path.join("metrics.jsonl").exists()
 }
 
-/// Whether the run in a folder failed before its first round: then it may be overwritten, and the
-/// user can correct the cause and start again.
+/// Whether the run in a folder failed, or was killed, before it had written anything of use: then it
+/// may be overwritten, and the user can correct the cause and start again.
 fn did_nothing(path: &Path) -> bool {
-    let summary = Summary::read(&path.join("summary.json")).ok();
     let metrics = fs::metadata(path.join("metrics.jsonl")).map_or(0, |meta| meta.len());
-    metrics == 0 && summary.is_some_and(|summary| summary.rounds == 0 && summary.failure.is_some())
+    let summary = path.join("summary.json");
+    let failed = match summary.exists() {
+        true => Summary::read(&summary)
+            .is_ok_and(|summary| summary.rounds == 0 && summary.failure.is_some()),
+        false => !holds_models(path) && !RunDirectory::can_go_on(path),
+    };
+    metrics == 0 && failed
+}
+
+/// Whether a folder has the model of a node.
+fn holds_models(path: &Path) -> bool {
+    let is_model = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with("model-");
+    fs::read_dir(path).is_ok_and(|entries| entries.flatten().any(is_model))
 }
 
 /// Removes the files that a run writes before its first round. A file that is missing or cannot be
@@ -435,6 +446,23 @@ mod tests {
                 .to_string()
                 .contains("this folder holds a run already")
         );
+    }
+
+    #[test]
+    fn a_run_that_was_killed_before_its_first_round_may_begin_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
+        let killed = || drop(RunDirectory::create(&path).unwrap());
+        killed();
+        fs::write(path.join("experiment.toml"), "half").unwrap();
+        killed();
+        for name in ["model-a.safetensors", "summary.json"] {
+            fs::write(path.join(name), "kept").unwrap();
+            let refused = RunDirectory::create(&path).unwrap_err().to_string();
+            assert!(refused.contains("this folder holds a run already"), "{name}: {refused}");
+            fs::remove_file(path.join(name)).unwrap();
+        }
+        killed();
     }
 
     /// The names and contents of the files of a folder.
