@@ -343,8 +343,8 @@ fn holds_run(path: &Path) -> bool {
     path.join("summary.json").exists() || path.join("metrics.jsonl").exists()
 }
 
-/// Whether the run in a folder failed, or was killed, before it had written anything of use: then it
-/// may be overwritten, and the user can correct the cause and start again.
+/// Whether the run in a folder failed, or was killed, before it had written anything of use: then
+/// it may be overwritten, and the user can correct the cause and start again.
 fn did_nothing(path: &Path) -> bool {
     let metrics = fs::metadata(path.join("metrics.jsonl")).map_or(0, |meta| meta.len());
     let summary = path.join("summary.json");
