@@ -55,18 +55,13 @@ impl Drop for Disk {
 const RUN: &str = "rounds = 4000\nevaluate_every = 10\n[checkpoint]\nevery_rounds = 100";
 
 /// Three nodes, of which one writes its run to a disk of its own.
-fn start(deployment: &Deployment, disk: &Disk) -> [Running; 3] {
-    NAMES.map(|name| {
+fn nodes(deployment: &Deployment, disk: &Disk) -> [Running; 3] {
+    let nodes = NAMES.map(|name| {
         deployment.start_as(name, |command| match name {
             "london" => command.arg("--out").arg(disk.0.join("run")),
             _ => command,
         })
-    })
-}
-
-/// The same, once they write checkpoints.
-fn nodes(deployment: &Deployment, disk: &Disk) -> [Running; 3] {
-    let nodes = start(deployment, disk);
+    });
     until_running(&disk.0.join("run"));
     until("a checkpoint", || disk.0.join("run/checkpoints/london").is_dir());
     nodes
@@ -106,9 +101,36 @@ fn a_full_disk_in_the_middle_of_a_run_costs_checkpoints_and_nothing_else() {
 #[test]
 #[ignore = "slow"]
 fn a_folder_that_becomes_read_only_for_a_while_costs_checkpoints_and_nothing_else() {
+    let deployment = Deployment::new(Reach::Tcp, RUN);
+    let Some(disk) = Disk::mount(&deployment.file("disk")) else { return };
+    let mut nodes = nodes(&deployment, &disk);
+    // Permissions do not bind root, but this does.
+    let folders = [disk.0.join("run/checkpoints/london"), disk.0.join("run")];
+    let change = |how: &str| {
+        let output = Command::new("chattr").arg(how).args(&folders).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    if !change("+i") {
+        eprintln!("skipped: folders cannot be made read-only here (chattr +i)");
+        nodes.iter_mut().for_each(|node| node.signal("KILL"));
+        return;
+    }
+    until("the folder is missed", || nodes[1].errors().contains("cannot be written"));
+    assert!(change("-i"));
+    check(&deployment, &disk, nodes);
+}
+
+#[test]
+#[ignore = "a node tries for a minute to save its model"]
+fn soak_a_disk_that_stays_full_ends_that_node_with_an_error_and_the_others_with_their_results() {
     let deployment = Deployment::new(Reach::Tcp, "rounds = 1500\nevaluate_every = 10");
     let Some(disk) = Disk::mount(&deployment.file("disk")) else { return };
-    let mut nodes = start(&deployment, &disk);
+    let mut nodes = NAMES.map(|name| {
+        deployment.start_as(name, |command| match name {
+            "london" => command.arg("--out").arg(disk.0.join("run")),
+            _ => command,
+        })
+    });
     until_running(&disk.0.join("run"));
     disk.fill();
     // A minute for the results, and then the patience of the others.
