@@ -13,6 +13,9 @@ use crate::{
     units::NodeId,
 };
 
+/// How many of the oldest checkpoints a node reports in any case.
+const COMMON: usize = 2;
+
 /// What the cluster must know of these checkpoints.
 ///
 /// # Errors
@@ -37,14 +40,23 @@ pub(crate) fn saved(
 ) -> Result<(Saved, Option<Checkpoint>), RunError> {
     let available = checkpoints.map(Checkpoints::available).transpose();
     let (all, newest) = available.map_err(RunError::Setup)?.unwrap_or_default();
-    let kept = |&(membership, rounds): &(u64, u64)| CheckpointId { membership, rounds };
-    let kept = all[all.len().saturating_sub(MOST_ROUNDS)..].iter().map(kept).collect();
-    let mut saved = Saved { nodes: vec![(node, kept)], ..Saved::default() };
+    let mut saved = Saved { nodes: vec![(node, reported(&all))], ..Saved::default() };
     if let Some(newest) = &newest {
         saved.common = CheckpointId { membership: newest.membership, rounds: newest.common };
         saved.history.clone_from(&newest.history);
     }
     Ok((saved, newest))
+}
+
+/// Those of these checkpoints, ascending, of which the others hear. While a node writes none, the
+/// others retain all since the last common one: that one and the one before are the oldest.
+fn reported(all: &[(u64, u64)]) -> Vec<CheckpointId> {
+    let kept = |&(membership, rounds): &(u64, u64)| CheckpointId { membership, rounds };
+    let mut all: Vec<CheckpointId> = all.iter().map(kept).collect();
+    if all.len() > MOST_ROUNDS {
+        all.drain(COMMON..all.len() - (MOST_ROUNDS - COMMON));
+    }
+    all
 }
 
 /// Where a node continues: its core's part of the checkpoint, its clocks, and the merged setup.
@@ -122,5 +134,22 @@ impl Stamp {
             history,
             ..Checkpoint::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_common_checkpoint_is_reported_however_many_came_since() {
+        let all = |count: u64| (1..=count).map(|number| (7, 10 * number)).collect::<Vec<_>>();
+        let rounds = |count| -> Vec<u64> {
+            reported(&all(count)).into_iter().map(|kept| kept.rounds).collect()
+        };
+        assert_eq!(rounds(3), [10, 20, 30]);
+        assert_eq!(rounds(64).len(), 64);
+        let many = rounds(200);
+        assert_eq!((many.len(), &many[..3], many[63]), (64, &[10, 20, 1390][..], 2000));
     }
 }

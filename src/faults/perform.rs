@@ -232,6 +232,8 @@ impl World<'_> {
                 if let Some(program) = &mut machine.program {
                     program.resumed = true;
                 }
+                // As a real node removes its summary: it is that of another end.
+                machine.results = None;
                 self.observer.resumes(node, rounds);
                 self.repeated += machine.rounds.saturating_sub(rounds.0);
                 machine.rounds = rounds.0;
@@ -512,7 +514,8 @@ impl World<'_> {
         let may_continue = design.experiment.absence.policy == Policy::Continue;
         let Some(program) = &self.machines[node.index()].program else { return };
         let outcome = match outcome {
-            Outcome::Results => Ok(()),
+            Outcome::Results if self.machines[node.index()].results.is_some() => Ok(()),
+            Outcome::Results => Err("the results cannot be written: the disk is full".into()),
             Outcome::Failed(error)
                 if program.complete && error.confirms(program.resumed, may_continue) =>
             {

@@ -248,23 +248,33 @@ fn a_kill_at_the_very_end_costs_no_results() {
     }
 }
 
+/// A run that continues without nodes, on this topology.
+fn continuing(topology: &str) -> Whole {
+    let settings = [
+        "rule.kind=d-psgd",
+        "compressor.kind=identity",
+        "absence.policy=continue",
+        "absence.deadline_s=3",
+        "absence.wait_s=200",
+        "checkpoint.every_rounds=5",
+        &format!("topology.file={topology}"),
+    ];
+    whole_with(1, &settings.map(String::from))
+}
+
+/// What has happened, a line each.
+fn lines(story: &Story) -> String {
+    let line = |it: &Occurrence| format!("{:.1} {:?} {}", it.time.0 as f64 / 1e9, it.node, it.text);
+    story.occurrences.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
 /// Each lie of each member, while another node is killed for long: the honest nodes continue, and
 /// all that are members at the end have the same results.
 #[test]
 fn one_hostile_member_costs_its_own_place() {
     for (lie, topology) in LIES.into_iter().flat_map(|lie| [(lie, "complete:5"), (lie, "ring:5")]) {
         for node in 0..5 {
-            let settings = [
-                "rule.kind=d-psgd",
-                "compressor.kind=identity",
-                "absence.policy=continue",
-                "absence.deadline_s=3",
-                "absence.wait_s=200",
-                "checkpoint.every_rounds=5",
-            ];
-            let mut settings = Vec::from(settings.map(String::from));
-            settings.push(format!("topology.file={topology}"));
-            let whole = whole_with(1, &settings);
+            let whole = continuing(topology);
             let victim = (node + 1) % 5;
             let text = format!(
                 "[[fault]]\nkind = 'kill'\nnodes = ['{victim}']\nat_round = 10\nfor_s = 20\n"
@@ -279,13 +289,10 @@ fn one_hostile_member_costs_its_own_place() {
                 .filter(honest)
                 .filter_map(|other| story.ended[other as usize].clone())
                 .collect();
-            let told: Vec<String> = (story.occurrences.iter())
-                .map(|it| format!("{:.1} {:?} {}", it.time.0 as f64 / 1e9, it.node, it.text))
-                .collect();
             assert!(
                 failed.is_empty() && story.stuck.is_empty(),
                 "{lie:?} of {node} of {topology}: {failed:?}\n{}",
-                told.join("\n")
+                lines(&story)
             );
             assert!(!story.results.is_empty(), "{lie:?} of {node}");
         }
@@ -297,24 +304,12 @@ fn one_hostile_member_costs_its_own_place() {
 #[test]
 fn one_that_changes_what_comes_down_the_tree_is_found() {
     for (lie, node) in TREE.into_iter().flat_map(|lie| [0, 1, 2, 3].map(|node| (lie, node))) {
-        let settings = [
-            "rule.kind=d-psgd",
-            "compressor.kind=identity",
-            "absence.policy=continue",
-            "absence.deadline_s=3",
-            "absence.wait_s=200",
-            "checkpoint.every_rounds=5",
-            "topology.file=ring:5",
-        ];
-        let whole = whole_with(1, &settings.map(String::from));
+        let whole = continuing("ring:5");
         let observer = &mut NoopObserver;
         let mut world = world::World::new(&whole, &[], observer);
         world.liar = Some(Liar { node: NodeId(node), lie, times: 0 });
-        let (story, times) = world.run_on();
-        let told: Vec<String> = (story.occurrences.iter())
-            .map(|it| format!("{:.1} {:?} {}", it.time.0 as f64 / 1e9, it.node, it.text))
-            .collect();
-        let told = format!("{lie:?} of {node}: {:?}\n{}", story.ended, told.join("\n"));
+        let (story, times) = world.run_with_liar();
+        let told = format!("{lie:?} of {node}: {:?}\n{}", story.ended, lines(&story));
         let tree = whole.design.topology.spanning_tree();
         let is_leaf = tree.children(NodeId(node)).is_empty();
         assert_eq!(times == 0, is_leaf, "{told}");

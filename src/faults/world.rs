@@ -159,7 +159,7 @@ impl<'a> World<'a> {
     /// # Errors
     /// If the results of the nodes cannot be used.
     pub(super) fn run(mut self) -> Result<Story, RunError> {
-        self.happens();
+        self.pass_time();
         match self.stopped {
             true => Err(RunError::Interrupted(Round(self.rounds))),
             false => Ok(self.end()),
@@ -168,13 +168,13 @@ impl<'a> World<'a> {
 
     /// The same, and how often the liar has lied.
     #[cfg(test)]
-    pub(super) fn run_on(mut self) -> (Story, u64) {
-        self.happens();
+    pub(super) fn run_with_liar(mut self) -> (Story, u64) {
+        self.pass_time();
         let times = self.liar.as_ref().map_or(0, |liar| liar.times);
         (self.end(), times)
     }
 
-    fn happens(&mut self) {
+    fn pass_time(&mut self) {
         let wait = self.whole.design.experiment.absence.wait_s
             + self.whole.design.experiment.run.patience_s
             + self.whole.design.experiment.run.work_s;

@@ -263,6 +263,8 @@ pub struct Setup {
     pub check: Check,
     /// The length of its own record, like that of all nodes.
     length: usize,
+    /// Whether all records must be equal, but for empty ones.
+    same: bool,
 }
 
 impl Setup {
@@ -270,7 +272,7 @@ impl Setup {
     pub fn new(record: Vec<u8>, merge: Merge) -> Setup {
         let same = Arc::clone(&merge);
         let check = move |merged: &[u8]| (same)(&[merged]).map(drop);
-        Setup { length: record.len(), record, merge, check: Arc::new(check) }
+        Setup { length: record.len(), record, merge, check: Arc::new(check), same: false }
     }
 
     /// The same with another check of the merged record, which has a form of its own.
@@ -302,7 +304,7 @@ impl Setup {
             checked(first).map(|()| first.to_vec())
         };
         let none = move |merged: &[u8]| if merged.is_empty() { Ok(()) } else { check(merged) };
-        Setup { record: merged, merge: Arc::new(first), check: Arc::new(none), length }
+        Setup { record: merged, merge: Arc::new(first), check: Arc::new(none), length, same: true }
     }
 }
 
@@ -427,6 +429,7 @@ pub(crate) struct Agreement {
     records: Records,
     merge: Merge,
     check: Check,
+    same: bool,
     merged: Vec<u8>,
 }
 
@@ -437,12 +440,13 @@ impl Agreement {
     /// If the record exceeds [`SETUP_LIMIT`], or is malformed.
     pub(crate) fn new(plan: &TreePlan, nodes: usize, node: NodeId, setup: Setup) -> Agreement {
         let root = plan.tree.parent(node).is_none();
-        let Setup { record, merge, check, .. } = setup;
+        let Setup { record, merge, check, same, .. } = setup;
         let mut agreement = Agreement {
             root,
             records: Records::new(plan, nodes, node, record),
             merge,
             check,
+            same,
             merged: Vec::new(),
         };
         if plan.height == 0 {
@@ -456,23 +460,25 @@ impl Agreement {
         self.merged
     }
 
-    fn merge(&self) -> Result<Vec<u8>, String> {
+    fn agree(&mut self) {
         let records: Vec<&[u8]> =
             self.records.held.iter().map(|(_, record)| record.as_slice()).collect();
-        (self.merge)(&records)
-    }
-
-    fn agree(&mut self) {
-        self.merged = self.merge().expect("the records were checked as they came");
+        self.merged = (self.merge)(&records).expect("the records were checked as they came");
         self.records.held = Vec::new();
     }
 
-    /// Whether the records that this child has gathered fit those that came before.
-    fn fits(&self, child: NodeId) -> Received {
-        let merged = self.merge().map(drop);
-        merged.map_err(|why| {
-            Malformed(format!("setup records of node {child} and those below it: {why}"))
-        })
+    /// Compares the records that a child has gathered with each other, and with one that is here.
+    fn fit(&self, child: NodeId, records: &[(NodeId, Vec<u8>)]) -> Received {
+        let kept = self.records.held.iter().chain(records).map(|(_, record)| record);
+        let mut kept = kept.filter(|record| !record.is_empty());
+        let first = kept.next();
+        let differs = |(_, record): &(NodeId, Vec<u8>)| !record.is_empty() && Some(record) != first;
+        match records.iter().any(differs) {
+            true => Err(Malformed(format!(
+                "node {child} and those below it have kept other setup records than the others"
+            ))),
+            false => Ok(()),
+        }
     }
 
     fn checked(&self, record: &[u8], node: NodeId) -> Result<(), Malformed> {
@@ -498,12 +504,11 @@ impl Party for Agreement {
             for (node, record) in &records {
                 self.checked(record, *node)?;
             }
-            self.records.gather(from, records)?;
             // Each alone is right, and nodes may still have kept different ones.
-            return match self.root {
-                true => self.fits(from),
-                false => Ok(()),
-            };
+            if self.root && self.same {
+                self.fit(from, &records)?;
+            }
+            return self.records.gather(from, records);
         }
         (self.check)(bytes)
             .map_err(|why| Malformed(format!("setup record of all nodes: {why}")))?;
