@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     machine::Program,
     wire::{Happening, Message},
-    world::{TICK, World},
+    world::{TICK, TRIES, World},
 };
 use crate::{
     cluster::{
@@ -515,7 +515,11 @@ impl World<'_> {
         let Some(program) = &self.machines[node.index()].program else { return };
         let outcome = match outcome {
             Outcome::Results if self.machines[node.index()].results.is_some() => Ok(()),
-            Outcome::Results => Err("the results cannot be written: the disk is full".into()),
+            Outcome::Results => {
+                // Somebody has to make room before it is of use to start it again.
+                self.machines[node.index()].tries = TRIES;
+                Err("the results cannot be written: the disk is full".into())
+            }
             Outcome::Failed(error)
                 if program.complete && error.confirms(program.resumed, may_continue) =>
             {

@@ -26,7 +26,7 @@ pub(super) const TICK: u64 = SECOND / 10;
 const AGAIN: u64 = SECOND;
 
 /// How often a program may end with an error once all faults are over.
-const TRIES: u32 = 3;
+pub(super) const TRIES: u32 = 3;
 
 /// The world.
 pub(super) struct World<'a> {

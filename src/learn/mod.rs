@@ -54,7 +54,7 @@ pub use kind::{Init, ModelShape};
 pub(crate) use model::count_elements;
 pub use model::{Model, ModelParams};
 pub(crate) use model_file::write_header;
-pub(crate) use model_file::{read_scale, read_target_scale, write_tensors};
+pub(crate) use model_file::{read_scale, read_target_scale, tensors_of, write_tensors};
 pub use optimizer_config::{Adam, BatchSize, OptimizerConfig, OptimizerKind, OptimizerParams};
 pub use schedule::{Decay, ScheduleKind, StepSchedule};
 

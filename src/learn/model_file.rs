@@ -262,10 +262,13 @@ pub(crate) fn write_tensors(
 /// # Errors
 /// If the file cannot be read or is damaged, or a tensor is missing, of another shape, or not F32.
 pub fn read_tensors(path: &Path, tensors: &[Tensor]) -> Result<Vec<f32>, ModelError> {
-    let bytes = read_file(path)?;
-    let file = SafeTensors::deserialize(&bytes).map_err(damaged);
-    file.and_then(|file| read_x(&file, tensors, bytes.len()))
-        .map_err(|error| error.within(path.display()))
+    tensors_of(&read_file(path)?, tensors).map_err(|error| error.within(path.display()))
+}
+
+/// The same from the bytes of a file.
+pub(crate) fn tensors_of(bytes: &[u8], tensors: &[Tensor]) -> Result<Vec<f32>, ModelError> {
+    let file = SafeTensors::deserialize(bytes).map_err(damaged)?;
+    read_x(&file, tensors, bytes.len())
 }
 
 /// The feature scale in a model file's metadata; the tensors are not read. `None` if there is none,
