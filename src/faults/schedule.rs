@@ -176,15 +176,12 @@ impl Entry {
             });
         }
         for (at, is_there, of) in [
-            ("disk", self.disk.is_some() || self.kind == "kill", "kill"),
+            ("disk", self.disk.is_some(), "kill"),
             ("factor", self.factor.is_some(), "slow"),
             ("seconds", self.seconds.is_some(), "disk-slow"),
         ] {
-            if is_there != (self.kind == of) {
-                return Err(wrong(
-                    at,
-                    &format!("a fault of the kind {of} has it, and no other one"),
-                ));
+            if is_there && self.kind != of {
+                return Err(wrong(at, &format!("only a fault of the kind {of} has it")));
             }
         }
         let kind = match self.kind.as_str() {
@@ -362,8 +359,8 @@ mod tests {
             ("kind = 'kill'\nnodes = ['1']", "fault 1: at_s", "either at_s or at_round"),
             ("kind = 'kill'\nnodes = ['1']\nat_s = -1", "fault 1: at_s", "from 0 to 1e9"),
             ("kind = 'cut'\nlinks = [['0', '2']]\nat_s = 1", "fault 1: links", "no link between"),
-            ("kind = 'slow'\nnodes = ['1']\nat_s = 1", "fault 1: factor", "kind slow"),
-            ("kind = 'disk-slow'\nnodes = ['1']\nat_s = 1", "fault 1: seconds", "disk-slow"),
+            ("kind = 'slow'\nnodes = ['1']\nat_s = 1", "fault 1: factor", "from 1 to 1e6"),
+            ("kind = 'disk-slow'\nnodes = ['1']\nat_s = 1", "fault 1: seconds", "from 0 to 1e9"),
             ("kind = 'one-way'\nnodes = ['1']\nat_s = 1", "fault 1: links", "both ends"),
             ("kind = 'hang'\nnodes = ['1']\nat_s = 1\ndisk = 'lost'", "fault 1: disk", "kill"),
         ] {

@@ -45,8 +45,9 @@ pub(crate) fn run(mut args: Args) -> Result<(), Exit> {
         if path.is_dir() {
             path.push("summary.json");
         }
+        let expected = Summary::read(path)?;
         args.run.select.experiment = experiment_of(&args.run.select.selection(), path)?;
-        return run_again(&args.run, path);
+        return run_again(&args.run, &expected, path);
     }
     if let Some(faults) = &args.faults {
         return faulty::run(&args.run, faults);
@@ -55,10 +56,9 @@ pub(crate) fn run(mut args: Args) -> Result<(), Exit> {
 }
 
 /// Repeats a run whose members changed, and compares the digests.
-fn run_again(args: &RunArgs, path: &Path) -> Result<(), Exit> {
-    let expected = Summary::read(path)?;
+fn run_again(args: &RunArgs, expected: &Summary, path: &Path) -> Result<(), Exit> {
     let whole = args.whole()?;
-    let history = history_of(&expected, &whole.design.topology);
+    let history = history_of(expected, &whole.design.topology);
     let history = history.map_err(|error| error.within(path.display()))?;
     let directory = args.directory(&whole)?;
     let repeated = replay(&whole, &history).inspect_err(|_| directory.discard());
@@ -72,5 +72,5 @@ fn run_again(args: &RunArgs, path: &Path) -> Result<(), Exit> {
         Ok(()) | Err(Exit::Short(_)) => {}
         Err(error) => return Err(error),
     }
-    difference(&summary, &expected, path).map_or(Ok(()), |why| Err(Exit::Disagrees(why)))
+    difference(&summary, expected, path).map_or(Ok(()), |why| Err(Exit::Disagrees(why)))
 }
