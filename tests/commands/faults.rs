@@ -55,13 +55,18 @@ impl Drop for Disk {
 const RUN: &str = "rounds = 4000\nevaluate_every = 10\n[checkpoint]\nevery_rounds = 100";
 
 /// Three nodes, of which one writes its run to a disk of its own.
-fn nodes(deployment: &Deployment, disk: &Disk) -> [Running; 3] {
-    let nodes = NAMES.map(|name| {
+fn start(deployment: &Deployment, disk: &Disk) -> [Running; 3] {
+    NAMES.map(|name| {
         deployment.start_as(name, |command| match name {
             "london" => command.arg("--out").arg(disk.0.join("run")),
             _ => command,
         })
-    });
+    })
+}
+
+/// The same, once they write checkpoints.
+fn nodes(deployment: &Deployment, disk: &Disk) -> [Running; 3] {
+    let nodes = start(deployment, disk);
     until_running(&disk.0.join("run"));
     until("a checkpoint", || disk.0.join("run/checkpoints/london").is_dir());
     nodes
@@ -123,15 +128,9 @@ fn a_folder_that_becomes_read_only_for_a_while_costs_checkpoints_and_nothing_els
 #[test]
 #[ignore = "a node tries for a minute to save its model"]
 fn soak_a_disk_that_stays_full_ends_that_node_with_an_error_and_the_others_with_their_results() {
-    let deployment = Deployment::new(Reach::Tcp, "rounds = 1500\nevaluate_every = 10");
+    let deployment = Deployment::new(Reach::Tcp, &format!("patience_s = 10\n{RUN}"));
     let Some(disk) = Disk::mount(&deployment.file("disk")) else { return };
-    let mut nodes = NAMES.map(|name| {
-        deployment.start_as(name, |command| match name {
-            "london" => command.arg("--out").arg(disk.0.join("run")),
-            _ => command,
-        })
-    });
-    until_running(&disk.0.join("run"));
+    let mut nodes = nodes(&deployment, &disk);
     disk.fill();
     // A minute for the results, and then the patience of the others.
     let codes = nodes.each_mut().map(|node| node.end_within(Duration::from_secs(300)).0);
@@ -140,4 +139,9 @@ fn soak_a_disk_that_stays_full_ends_that_node_with_an_error_and_the_others_with_
     assert!(said.contains("disk/run") && said.contains("No space left on device"), "{said}");
     let digest = |name: &str| json(&deployment.run(name).join("summary.json"))["digest"].clone();
     assert_eq!(digest("tokyo"), digest("oslo"));
+    // The others have retained their checkpoints: started again together, all have the results.
+    let first = digest("tokyo");
+    disk.free();
+    check(&deployment, &disk, start(&deployment, &disk));
+    assert_eq!(digest("tokyo"), first);
 }
