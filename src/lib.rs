@@ -97,6 +97,7 @@ pub mod rng;
 pub mod run;
 pub mod sim;
 pub mod state;
+pub mod status;
 pub mod units;
 
 /// Modules that the packages of this repository reach.

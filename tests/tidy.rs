@@ -39,14 +39,18 @@ const LAYERS: &[(&str, May)] = &[
     ("sim", May::Only("units digest gossip links drive")),
     ("cluster", May::Only("units digest config state mixing gossip experiment drive run")),
     ("upnp", May::Only("")),
+    ("status", May::Only("units printable cluster")),
     (
         "net",
         May::Only(
             "units rng digest inputs threads config memory state mixing learn gossip experiment \
-             drive run cluster",
+             drive run cluster status",
         ),
     ),
-    ("node", May::Only("units threads config state mixing learn gossip experiment drive run net")),
+    (
+        "node",
+        May::Only("units threads config state mixing learn gossip experiment drive run status net"),
+    ),
     ("replay", May::Above),
     ("faults", May::Above),
     ("prelude", May::Above),
@@ -56,10 +60,11 @@ const LAYERS: &[(&str, May)] = &[
     ("processes", May::Above),
     ("lab", May::Above),
     ("report", May::Only("units config mixing compress data learn gossip experiment links run")),
+    ("watch", May::Above),
     ("study", May::Above),
     ("plan", May::Above),
     ("doctor", May::Above),
-    ("reference", May::Only("data mixing learn experiment links")),
+    ("reference", May::Only("data mixing learn experiment links run")),
     ("onnx", May::Only("digest config data learn")),
     ("cli", May::Above),
 ];

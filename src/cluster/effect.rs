@@ -109,7 +109,7 @@ impl Facts {
             waited: Duration::ZERO,
             at_work: None,
             heard: LiteMap::new(),
-            paces: Paces::new(now),
+            paces: Paces::default(),
         }
     }
 }

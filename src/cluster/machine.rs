@@ -90,6 +90,16 @@ enum Phase {
     Over,
 }
 
+/// Where a node is in the run, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Starting,
+    Choosing,
+    Restoring,
+    Rounds(Round),
+    Ending,
+}
+
 /// The life of a run at one node.
 pub(crate) struct Cluster<'a> {
     node: NodeId,
@@ -198,6 +208,17 @@ impl<'a> Cluster<'a> {
     /// Whether it is in the rounds: then a tick each 100 ms is enough.
     pub(crate) fn is_in_rounds(&self) -> bool {
         matches!(self.phase, Phase::Rounds(_))
+    }
+
+    /// Where it is in the run.
+    pub(crate) fn standing(&self) -> Standing {
+        match &self.phase {
+            Phase::Opening | Phase::Rendezvous(_) => Standing::Starting,
+            Phase::OpeningAll(_) | Phase::Choosing(_) => Standing::Choosing,
+            Phase::Restoring(..) => Standing::Restoring,
+            Phase::Rounds(rounds) => Standing::Rounds(rounds.round()),
+            Phase::Commit(_) | Phase::Closing(_) | Phase::Over => Standing::Ending,
+        }
     }
 
     /// Takes an input, and adds what follows from it.

@@ -42,4 +42,4 @@ mod tests;
 pub(crate) mod waiting;
 
 pub(crate) use effect::{Effect, Facts, Input, Opened, Opening, Outcome, Restored};
-pub(crate) use machine::{Cluster, Keeps, Terms};
+pub(crate) use machine::{Cluster, Keeps, Standing, Terms};

@@ -503,7 +503,7 @@ impl Rounds {
         } else {
             self.node.waiting_for().map_or(Vec::new(), |(_, peers)| peers)
         };
-        let slow = self.meter.turn(now, &facts.paces);
+        let slow = self.meter.turn(now, self.node.round().0, &facts.paces);
         out.push(Effect::Pace { waits_for, share: self.meter.share() });
         if let Some((node, share)) = slow {
             let name = part.name(node);

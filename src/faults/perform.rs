@@ -16,7 +16,7 @@ use crate::{
         message::{Beginning, Stamp, StartMessage},
         waiting::{
             limits::Limits,
-            pace::{Alive, Paces},
+            pace::{Alive, Pace, Paces},
         },
     },
     drive::{self, Conclusion, Ended, Learner, Membership, RunError},
@@ -113,7 +113,7 @@ impl World<'_> {
             }
         }
         (facts.bytes, facts.acted) = (program.bytes, self.at(program.acted));
-        let mut paces = Paces::new(self.at(program.started));
+        let mut paces = Paces::default();
         for (place, number) in part.numbers.iter().enumerate() {
             let Some(other) = &self.machines[number.index()].program else { continue };
             let place = NodeId::from(place);
@@ -121,7 +121,7 @@ impl World<'_> {
                 part.numbers.iter().position(|number| number == node).map(NodeId::from)
             };
             let waits_for = other.waits_for.iter().filter_map(local).collect();
-            paces.set(now, place, waits_for, other.share);
+            paces.set(place, Pace { waits_for, waiting: other.share });
             let lost = self
                 .wires_of(*number)
                 .iter()

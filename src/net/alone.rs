@@ -40,6 +40,7 @@ use crate::{
     drive::{Ended, NodeSpec, Observer, RunError},
     mixing::Topology,
     run::{Checkpoints, Design, Security},
+    status::Board,
     units::NodeId,
 };
 
@@ -193,7 +194,7 @@ impl Place {
 /// If a link breaks, a deadline passes, the node fails, or `stop` returns true; the neighbours get
 /// the reason.
 pub(crate) fn alone(
-    mut place: Place,
+    site: Site,
     spec: NodeSpec,
     design: &Design,
     checkpoints: Option<Checkpoints>,
@@ -201,17 +202,35 @@ pub(crate) fn alone(
     stop: &mut dyn FnMut() -> bool,
 ) -> Result<Ended, RunError> {
     let limits = Limits::of(&design.experiment);
-    let keys: Arc<dyn Keys> = match limits.may_continue {
-        true => Arc::new(NodeKeys::new(&place.key, design).map_err(RunError::Setup)?),
-        // Members are never chosen, and PeerIds of other kinds may take part.
-        false => match NodeKeys::new(&place.key, design) {
+    let (keys, board) = (Arc::clone(&site.keys), Arc::clone(&site.board));
+    let role = Role { design, limits, checkpoints, confirms: true, keys, board };
+    let mut local = LocalObserver { node: site.place.node, observer };
+    driver::run(spec, role, &mut { site }, &mut local, stop)
+}
+
+/// The place of a node, what it signs with, and what nodes say about themselves.
+pub(crate) struct Site {
+    pub place: Place,
+    keys: Arc<dyn Keys>,
+    pub board: Arc<Board>,
+}
+
+impl Site {
+    /// The node at this place in the run of this design.
+    ///
+    /// # Errors
+    /// If members may be chosen, and the PeerId of a node does not have its public key in it.
+    pub(crate) fn new(place: Place, design: &Design) -> Result<Site, ConfigError> {
+        let keys: Arc<dyn Keys> = match NodeKeys::new(&place.key, design) {
             Ok(keys) => Arc::new(keys),
+            Err(error) if Limits::of(&design.experiment).may_continue => return Err(error),
+            // Members are never chosen, and PeerIds of other kinds may take part.
             Err(_) => Arc::new(Named(place.node)),
-        },
-    };
-    let role = Role { design, limits, checkpoints, confirms: true, keys };
-    let mut local = LocalObserver { node: place.node, observer };
-    driver::run(spec, role, &mut place, &mut local, stop)
+        };
+        let nodes = design.topology.nodes();
+        let board = Arc::new(Board::new(place.node, nodes, Arc::clone(&keys)));
+        Ok(Site { place, keys, board })
+    }
 }
 
 /// The key of a node, and the public keys that the topology names.
@@ -271,17 +290,17 @@ impl Place {
     }
 }
 
-impl Network for Place {
+impl Network for Site {
     fn open(&mut self, part: &Part<'_>, opening: &Opening, resumes: bool) -> Opens {
         let runtime = runtime()?;
         let experiment = &part.whole.experiment;
         let (own, events) = mpsc::channel();
         let id = if opening.chooses { ASSEMBLY } else { part.membership.id };
-        let neighbours = self.neighbours_in(part, opening);
+        let neighbours = self.place.neighbours_in(part, opening);
         let config = HostConfig {
-            key: self.key.clone(),
-            listen: self.listen.clone(),
-            addresses: self.own_addresses.clone(),
+            key: self.place.key.clone(),
+            listen: self.place.listen.clone(),
+            addresses: self.place.own_addresses.clone(),
             relayed: experiment.run.relayed,
             node: part.id,
             nodes: part.topology().nodes(),
@@ -291,26 +310,27 @@ impl Network for Place {
                 .because(opening.because),
             frame_limit: part.design().frame_limit(),
             congestion: experiment.run.congestion.clone(),
-            security: self.security,
-            outside: self.upnp.then(|| self.forwarding.outside()),
+            security: self.place.security,
+            outside: self.place.upnp.then(|| self.place.forwarding.outside()),
             deadlines: Deadlines::of(experiment),
             restarts: resumes,
             assembly: opening.chooses.then(|| Arc::clone(part.topology())),
+            board: Arc::clone(&self.board),
             events: own.clone(),
         };
         let host = runtime.block_on(Host::start(config));
         let host = host.map_err(|error| RunError::Setup(experiment.blame(error)))?;
         for address in host.listen_addresses() {
-            let name = &part.whole.topology.node(self.node).name;
+            let name = &part.whole.topology.node(self.place.node).name;
             tracing::info!("node {name} ({}) listens on {address}", host.peer());
         }
         // The next attempt keeps the ports that were free now.
-        self.listen = host.listen_addresses().to_vec();
-        if self.upnp {
-            self.forwarding.start(&self.listen);
+        self.place.listen = host.listen_addresses().to_vec();
+        if self.place.upnp {
+            self.place.forwarding.start(&self.place.listen);
         }
-        let dialled = self.neighbours.iter().zip(&part.neighbours);
-        let dialled = dialled.filter(|(_, adjacent)| self.dialled.contains(&adjacent.number));
+        let dialled = self.place.neighbours.iter().zip(&part.neighbours);
+        let dialled = dialled.filter(|(_, adjacent)| self.place.dialled.contains(&adjacent.number));
         let dialled =
             dialled.map(|(neighbour, adjacent)| (adjacent.node, neighbour.addresses.clone()));
         host.connect(dialled);

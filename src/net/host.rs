@@ -51,6 +51,7 @@ use crate::{
     gossip::Cause,
     mixing::Topology,
     run::Security,
+    status::Board,
     units::NodeId,
 };
 
@@ -95,6 +96,8 @@ pub struct HostConfig {
     pub restarts: bool,
     /// While members are chosen: the topology of the run.
     pub assembly: Option<Arc<Topology>>,
+    /// What nodes say about themselves.
+    pub board: Arc<Board>,
     /// The sender of events to the core.
     pub events: Events<Event>,
 }
@@ -237,7 +240,8 @@ impl Host {
         dialled.list(config.addresses.iter());
         let (swarm, listen) = listening(&config, &ciphers, &dialled).await?;
         let used = config.neighbours.iter().filter(|neighbour| !neighbour.unused);
-        let status = Arc::new(Status::new(used.map(|neighbour| neighbour.node)));
+        let status =
+            Arc::new(Status::new(used.map(|neighbour| neighbour.node), Arc::clone(&config.board)));
         let (leave, leaving) = watch::channel(None);
         let (close, closing) = mpsc::unbounded_channel();
         let streams = swarm.behaviour().streams.new_control();

@@ -28,7 +28,7 @@ mod together;
 mod transport;
 mod upnp;
 
-pub(crate) use alone::alone;
+pub(crate) use alone::{Site, alone};
 pub use ports::free_ports;
 pub use relay::{Relay, RelayEvent, RelayFile};
 pub(crate) use runtime::runtime_for;
@@ -56,6 +56,6 @@ internals!({
 });
 
 /// The version of the wire format of a link.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 
 pub use libp2p::{Multiaddr, PeerId, identity::Keypair};

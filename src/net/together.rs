@@ -31,6 +31,7 @@ use crate::{
     experiment::Transport,
     gossip::{Failure, OwnModel, RoundDone},
     run::{Checkpoints, Design, Security, Whole},
+    status::Board,
     threads,
     units::{NodeId, Round},
 };
@@ -218,7 +219,7 @@ fn together_from(
     let mut results: Vec<Option<Result<Ended, RunError>>> = (0..count).map(|_| None).collect();
     thread::scope(|scope| {
         for (mut worker, spec) in workers.into_iter().zip(specs) {
-            let id = worker.id;
+            let (id, board) = (worker.id, Arc::clone(&worker.board));
             let checkpoints = checkpoints(id);
             let mut reporter =
                 Reporter { node: id, stop_round: &stop_round, reports: sender.clone() };
@@ -226,7 +227,7 @@ fn together_from(
                 let mut stop = || leave.load(Ordering::Relaxed);
                 // Members are never chosen here.
                 let keys = Arc::new(Named(id));
-                let role = Role { design, limits, checkpoints, confirms: false, keys };
+                let role = Role { design, limits, checkpoints, confirms: false, keys, board };
                 let ended = driver::run(spec, role, &mut worker, &mut reporter, &mut stop);
                 let _ = reporter.reports.send(Report::Ended(id, ended));
             });
@@ -260,6 +261,7 @@ fn together_from(
 /// The host of one node of all, which opens its links once.
 struct Worker {
     id: NodeId,
+    board: Arc<Board>,
     /// Its links, and the sender of its own events.
     opened: Option<(Links, mpsc::Sender<Event>)>,
 }
@@ -312,6 +314,7 @@ async fn hosts(
     let mut hosts = Vec::with_capacity(count);
     for (index, key) in keys.into_iter().enumerate() {
         let id = NodeId::from(index);
+        let board = Arc::new(Board::of_one_process(id, count));
         let (own, events) = mpsc::channel();
         let config = HostConfig {
             key,
@@ -329,21 +332,22 @@ async fn hosts(
             deadlines: Deadlines::of(&design.experiment),
             restarts: false,
             assembly: None,
+            board: Arc::clone(&board),
             events: own.clone(),
         };
         let host = Host::start(config).await;
         let host = host.map_err(|error| RunError::Setup(design.experiment.blame(error)))?;
-        hosts.push((host, events, own));
+        hosts.push((host, board, events, own));
     }
     let addresses: Vec<Vec<Multiaddr>> =
         hosts.iter().map(|(host, ..)| host.listen_addresses().to_vec()).collect();
-    let worker = |(index, (host, events, own)): (usize, (Host, _, _))| {
+    let worker = |(index, (host, board, events, own)): (usize, (Host, _, _, _))| {
         let id = NodeId::from(index);
         let ours = |node: &&NodeId| dials(&host.peer(), Directly, &peers[node.index()], Directly);
         let dialled = design.topology.neighbours(id).iter().filter(ours);
         host.connect(dialled.map(|&node| (node, addresses[node.index()].clone())));
         let links = Links { host, events, runtime: OwnRuntime::default() };
-        Worker { id, opened: Some((links, own)) }
+        Worker { id, board, opened: Some((links, own)) }
     };
     Ok(hosts.into_iter().enumerate().map(worker).collect())
 }

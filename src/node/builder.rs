@@ -19,7 +19,7 @@ use crate::{
     gossip::tree::Readers,
     learn::{Objective, Tensor},
     mixing::Topology,
-    net::{Keypair, Place, RunCard, identity},
+    net::{Keypair, Place, RunCard, Site, identity},
     run::{
         Checkpoints, DataRecord, Design, Evaluate, NodeFile, OwnLearner, RunDirectory, RunInfo,
         SavedFiles, Security, Single, Space, Warn,
@@ -317,9 +317,13 @@ impl NodeBuilder {
         }
         // Last: an error stands alone.
         place.warnings().iter().for_each(|warning| warn(&format!("warning: {warning}")));
+        let site = Site::new(place, &design).map_err(&blame)?;
+        if !file.status.share {
+            site.board.set_terse();
+        }
         Ok(Prepared {
             design,
-            place,
+            site,
             spec,
             known,
             score,
@@ -329,6 +333,7 @@ impl NodeBuilder {
             complete,
             blame: Box::new(blame),
             warn,
+            status: file.status,
         })
     }
 

@@ -10,14 +10,15 @@ use crate::{
     gossip::{OwnModel, RoundDone},
     learn::tensors_of,
     mixing::Topology,
-    net::{self, PeerId, Place},
+    net::{self, PeerId, Site},
     run::{
         Checkpoints, Departure, Design, Ending, Evaluate, Measures, Recorder, RunDirectory,
-        RunInfo, Summary, Warn,
+        RunInfo, StatusFile, Summary, Warn,
         checkpoint::Written,
         metrics::{MeanLoss, Metric},
         record::Score,
     },
+    status::Board,
     units::{NodeId, Round},
 };
 
@@ -51,7 +52,7 @@ pub(super) type ScoreModel = Box<dyn Fn(&[f32]) -> Option<Score>>;
 /// A node that is ready to run on this thread.
 pub struct Prepared {
     pub(super) design: Arc<Design>,
-    pub(super) place: Place,
+    pub(super) site: Site,
     pub(super) spec: NodeSpec,
     pub(super) known: RunInfo,
     pub(super) score: ScoreModel,
@@ -62,6 +63,7 @@ pub struct Prepared {
     pub(super) complete: Option<NodeResult>,
     pub(super) blame: Box<dyn Fn(ConfigError) -> ConfigError>,
     pub(super) warn: Warn,
+    pub(super) status: StatusFile,
 }
 
 impl Prepared {
@@ -72,17 +74,27 @@ impl Prepared {
 
     /// The node's number in the topology.
     pub fn node(&self) -> NodeId {
-        self.place.node
+        self.site.place.node
     }
 
     /// Its name in the topology.
     pub fn name(&self) -> &str {
-        &self.design.topology.node(self.place.node).name
+        &self.design.topology.node(self.site.place.node).name
     }
 
     /// The PeerId that follows from the node's key.
     pub fn peer(&self) -> PeerId {
-        self.place.peer()
+        self.site.place.peer()
+    }
+
+    /// What nodes say about themselves, from when the node runs.
+    pub fn board(&self) -> Arc<Board> {
+        Arc::clone(&self.site.board)
+    }
+
+    /// What the node's file says about who is told of the run.
+    pub fn status(&self) -> &StatusFile {
+        &self.status
     }
 
     /// The node and its run in one line.
@@ -126,9 +138,10 @@ impl Prepared {
         events: &mut dyn FnMut(Event),
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<NodeResult, super::EndError> {
-        let Prepared { design, place, spec, score, evaluate, mut directory, .. } = self;
+        let Prepared { design, site, spec, score, evaluate, mut directory, .. } = self;
         let (blame, warn, checkpoints) = (self.blame, self.warn, self.checkpoints);
-        let node = place.node;
+        let node = site.place.node;
+        let board = Arc::clone(&site.board);
         let is_over = checkpoints.as_ref().is_some_and(Checkpoints::is_empty);
         if let Some(complete) = self.complete.take_if(|_| is_over) {
             warn(&already_over(&complete));
@@ -149,12 +162,13 @@ impl Prepared {
             away: BTreeMap::new(),
             resumed: false,
             written: None,
+            board,
             warn: Arc::clone(&warn),
         };
         let kept = checkpoints.clone();
         let mut asked = || departure.as_mut().is_some_and(Departure::is_asked);
         let mut stop = || stop() || asked();
-        let ended = net::alone(place, spec, &design, checkpoints, &mut observer, &mut stop);
+        let ended = net::alone(site, spec, &design, checkpoints, &mut observer, &mut stop);
         let leaves = asked();
         let (rounds, resumed, written) =
             (observer.rounds, observer.resumed, observer.written.take());
@@ -325,6 +339,13 @@ pub(super) fn results_of(
     })
 }
 
+/// The figures of an evaluation that all nodes may know.
+fn figures(metric: &Metric) -> BTreeMap<String, f64> {
+    let own = [("test_loss", metric.test_loss), ("test_accuracy", metric.test_accuracy)];
+    let own = own.into_iter().filter_map(|(name, value)| Some((name.to_string(), value?)));
+    own.chain(metric.measures.clone()).collect()
+}
+
 /// Records the node's events, and passes them on.
 struct RunObserver<'a> {
     design: &'a Design,
@@ -341,6 +362,7 @@ struct RunObserver<'a> {
     resumed: bool,
     /// The summary, once the run is over.
     written: Option<Result<Summary, super::EndError>>,
+    board: Arc<Board>,
     warn: Warn,
 }
 
@@ -384,6 +406,7 @@ impl Observer for RunObserver<'_> {
             if let Some(Err(error)) = self.directory.as_mut().map(|to| to.metric(&metric)) {
                 (self.warn)(&format!("warning: {error}"));
             }
+            self.board.evaluated(metric.round, figures(&metric));
             (self.events)(Event::Evaluation(metric));
         }
         let (rounds, loss, traffic) = (self.rounds, done.loss, done.traffic);

@@ -31,7 +31,7 @@ pub use directory::{
     recorder::{Recorder, RunInfo, Warn},
 };
 pub use end::{EndError, Ending};
-pub use node_file::{NodeFile, Security};
+pub use node_file::{NodeFile, Security, StatusFile};
 pub use own::{Measures, specs};
 pub use results::{
     figures::{Baseline, ClassFigures, Figures, OutputFigures},

@@ -1,6 +1,9 @@
 //! The file of a node: `node.toml`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +27,41 @@ pub enum Security {
 impl Security {
     fn is_default(&self) -> bool {
         *self == Security::default()
+    }
+}
+
+/// `[status]`: what a node tells about the run, and to whom.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StatusFile {
+    /// Where this node serves a page about the run, and its figures for Prometheus at `/metrics`.
+    ///
+    /// Accepts: an IP address and a port, such as `127.0.0.1:9470`; port 0 takes a free one. An
+    /// address that other machines can reach needs `status.token`. Default: it serves none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// A file with the token that whoever looks at the page must give.
+    ///
+    /// Accepts: the path of a file of 16 to 200 letters, digits, `-` and `_`, on one line. Default:
+    /// no token is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<PathBuf>,
+    /// Whether all nodes of the run are told this node's loss, figures, links and warnings. They are
+    /// always told its round, and for whom it waits.
+    ///
+    /// Accepts: `true` or `false`. Default: `true`.
+    pub share: bool,
+}
+
+impl Default for StatusFile {
+    fn default() -> StatusFile {
+        StatusFile { listen: None, token: None, share: true }
+    }
+}
+
+impl StatusFile {
+    fn is_default(&self) -> bool {
+        *self == StatusFile::default()
     }
 }
 
@@ -85,6 +123,11 @@ pub struct NodeFile {
     ///
     /// Accepts: the path of a folder that holds no run yet.
     pub out: PathBuf,
+    /// What this node tells about the run, and to whom.
+    ///
+    /// Default: as `[status]` says for each of its keys.
+    #[serde(default, skip_serializing_if = "StatusFile::is_default")]
+    pub status: StatusFile,
 }
 
 impl NodeFile {
@@ -97,6 +140,9 @@ impl NodeFile {
         let folder = path.parent().unwrap_or(Path::new(""));
         for path in [&mut file.key, &mut file.topology, &mut file.experiment, &mut file.out] {
             *path = folder.join(&*path);
+        }
+        if let Some(token) = &mut file.status.token {
+            *token = folder.join(&*token);
         }
         for source in file.data.iter_mut().chain(&mut file.test) {
             *source = data::beside(folder, source);

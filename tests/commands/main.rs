@@ -35,3 +35,4 @@ mod sites;
 mod strangers;
 mod terminal;
 mod warnings;
+mod watching;

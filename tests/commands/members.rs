@@ -22,13 +22,13 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Five nodes on a ring, each with its own rows and key. Every link goes through passages.
-struct Ring {
+pub(crate) struct Ring {
     folder: TempDir,
     sets: Vec<String>,
-    links: Vec<[Passage; 2]>,
+    pub links: Vec<[Passage; 2]>,
     /// How long the passages hold what they pass on, in ms: rounds are slow until all that a test
     /// waits for has happened, however fast or busy the computer is.
-    delay: Arc<AtomicU64>,
+    pub delay: Arc<AtomicU64>,
 }
 
 const NODES: [usize; 5] = [0, 1, 2, 3, 4];
@@ -38,7 +38,7 @@ const ROUNDS: u64 = 1000;
 
 impl Ring {
     /// Writes all files. `sets` are changes of the experiment.
-    fn new(rounds: u64, deadline_s: f64, sets: &[&str]) -> Ring {
+    pub(crate) fn new(rounds: u64, deadline_s: f64, sets: &[&str]) -> Ring {
         let mut ring = Ring::on("ring:5", 5, rounds, deadline_s, sets);
         ring.links = NODES.map(|node| ring.lead(node, (node + 1) % 5)).into();
         ring
@@ -100,14 +100,19 @@ impl Ring {
         fs::write(path, text.replace(from, to)).unwrap();
     }
 
-    fn start(&self, node: usize) -> Running {
-        let file = self.nodes().join(node.to_string()).join("node.toml");
+    /// A node's file.
+    pub(crate) fn file(&self, node: usize) -> PathBuf {
+        self.nodes().join(node.to_string()).join("node.toml")
+    }
+
+    pub(crate) fn start(&self, node: usize) -> Running {
+        let file = self.file(node);
         let name = format!("node-{node}");
         Running::start(program().arg("node").arg(file).arg("--quiet"), self.folder.path(), &name)
     }
 
     /// Starts all nodes, and waits until they run.
-    fn start_all(&self) -> [(usize, Running); 5] {
+    pub(crate) fn start_all(&self) -> [(usize, Running); 5] {
         let nodes = NODES.map(|node| (node, self.start(node)));
         NODES.iter().for_each(|node| until_running(&self.run(*node)));
         nodes
@@ -435,7 +440,7 @@ fn a_run_begins_with_a_quorum_and_the_others_join() {
 }
 
 /// Passes connections on until it is cut, with a delay.
-struct Passage {
+pub(crate) struct Passage {
     port: u16,
     open: Arc<AtomicBool>,
     streams: Arc<Mutex<Vec<TcpStream>>>,
@@ -478,7 +483,7 @@ impl Passage {
         passage
     }
 
-    fn set(&self, open: bool) {
+    pub(crate) fn set(&self, open: bool) {
         self.open.store(open, Ordering::SeqCst);
         if !open {
             for stream in self.streams.lock().unwrap().drain(..) {

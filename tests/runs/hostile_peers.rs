@@ -1,11 +1,12 @@
 //! Peers that have a neighbour's key, or none, and speak the protocol of links by hand.
 #![cfg(feature = "net")]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use gradvine::{
     net::{Deadlines, Hello, Keypair, Message, Multiaddr, PeerId, RunCard, VERSION},
+    status::{Board, Record},
     units::NodeId,
 };
 use libp2p::{Swarm, SwarmBuilder, noise, swarm::SwarmEvent, tcp, yamux};
@@ -192,6 +193,55 @@ fn a_silent_peer_is_noticed_after_three_heartbeats() {
 fn a_flood_of_messages_breaks_the_link() {
     let reason = control(gradvine::net::encode(&Message::Heartbeat).repeat(3000));
     assert!(reason.contains("more than 1000 messages without content"), "{reason}");
+}
+
+/// What a node says about itself is passed on. One record that its node has not signed, and nothing
+/// more is heard from the neighbour that brought it; the link stays.
+#[test]
+fn a_forged_record_costs_its_bringer_the_ear_and_no_link() {
+    let runtime = runtime();
+    let [key, host_key] = keys();
+    let (me, peer) = (key.public().to_peer_id(), host_key.public().to_peer_id());
+    let says = Board::of_one_process(NodeId(0), 2);
+    let record = |round: u64| {
+        says.say(Instant::now(), Record { round, ..Record::default() });
+        says.news(Instant::now(), &mut Default::default())
+    };
+    runtime.block_on(async {
+        let deadlines = Deadlines::default();
+        let end = End::start(&host_key, 1, me, card("0.1"), deadlines).await;
+        let mut raw = Raw::dial(&key, peer, end.address(), hello(&card("0.1"))).await.unwrap();
+        let until = async |round: u64| {
+            let known = || end.board.of(NodeId(0)).map(|heard| heard.record.round);
+            let heard = async {
+                while known() != Some(round) {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(SOON, heard).await.unwrap();
+        };
+        say(&mut raw.control, &Message::Status(record(5))).await.unwrap();
+        until(5).await;
+        say(&mut raw.control, &Message::Status(record(6))).await.unwrap();
+        until(6).await;
+        let mut forged = record(7);
+        forged[0].node = NodeId(1);
+        say(&mut raw.control, &Message::Status(forged)).await.unwrap();
+        say(&mut raw.control, &Message::Status(record(8))).await.unwrap();
+        // What comes after it has been read: the link is there.
+        let bytes = gradvine::net::encode(&Message::Hello(hello(&card("0.1"))));
+        raw.control.write_all(&bytes).await.unwrap();
+        raw.control.flush().await.unwrap();
+        tokio::task::spawn_blocking(move || {
+            end.up();
+            let reason = end.broken();
+            assert!(reason.contains("it sent a hello"), "{reason}");
+            let known = end.board.of(NodeId(0)).map(|heard| heard.record.round);
+            assert_eq!(known, Some(6), "nothing is heard after the forged one");
+        })
+        .await
+        .unwrap();
+    });
 }
 
 #[test]

@@ -19,6 +19,7 @@ use gradvine::{
         free_ports,
     },
     run::Security,
+    status::Board,
     units::NodeId,
 };
 use libp2p::swarm::SwarmEvent;
@@ -64,6 +65,7 @@ impl From<Deadlines> for Terms {
 pub(crate) struct End {
     pub host: Host,
     pub peer: PeerId,
+    pub board: Arc<Board>,
     events: Receiver<Event>,
 }
 
@@ -85,8 +87,10 @@ impl End {
             addresses: Vec::new(),
             ban: None,
         };
+        let board = Arc::new(Board::of_one_process(NodeId(node), 2));
         let config = HostConfig {
             key: key.clone(),
+            board: Arc::clone(&board),
             node: NodeId(node),
             nodes: 2,
             neighbours: vec![neighbour],
@@ -97,7 +101,7 @@ impl End {
             ..listening("/ip4/127.0.0.1/tcp/0")
         };
         let peer = key.public().to_peer_id();
-        End { host: Host::start(config).await.unwrap(), peer, events }
+        End { host: Host::start(config).await.unwrap(), peer, board, events }
     }
 
     pub(crate) fn dial(&self, node: u32, address: &Multiaddr) {
@@ -382,6 +386,7 @@ fn listening(address: &str) -> HostConfig {
         deadlines: Deadlines::default(),
         restarts: false,
         assembly: None,
+        board: Arc::new(Board::of_one_process(NodeId(0), 2)),
         events: mpsc::channel().0,
     }
 }

@@ -23,11 +23,11 @@ use clap::{
 };
 use gradvine::{experiment::SECTIONS, inputs};
 use gradvine_reference::{File, others_plain};
-use gradvine_terminal::{exit_code, log_to_stderr, refuse};
+use gradvine_terminal::{LogFormat, exit_code, log_to_stderr, refuse};
 
 use self::{
     models::{evaluate, export, predict},
-    nodes::{doctor, identity, leave, members, node, relay},
+    nodes::{doctor, identity, leave, members, node, relay, status},
     runs::{compare, lab, plan, simulate, study, train},
 };
 
@@ -48,6 +48,7 @@ Examples:
   gradvine topology show ring:16         spectral gap, mixing time, a drawing
   gradvine identity new node.key         a key for a node of a deployment
   gradvine node node.toml                one node of a network of machines
+  gradvine status node.toml              what all nodes do, and who holds the run up
   gradvine doctor node.toml              what prevents or slows its run, and what to do
   gradvine relay relay.toml              carries links between nodes without a public address
   gradvine evaluate runs/first/model-mean.safetensors digits
@@ -86,6 +87,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Carry links between nodes without a public address
     Relay(relay::Args),
+    /// Show what all nodes of a run do, and who holds it up
+    Status(status::Args),
     /// Show who takes part in a run, and who is away
     Members(members::Args),
     /// Ask a node on this machine to leave its run; the others continue
@@ -147,7 +150,11 @@ pub fn run(program: Program, arguments: Vec<OsString>) -> u8 {
         }
         false => error.exit(),
     });
-    log_to_stderr();
+    log_to_stderr(match &cli.command {
+        Command::Node(args) => args.log_format.into(),
+        Command::Relay(args) => args.log_format.into(),
+        _ => LogFormat::Text,
+    });
     inputs::protect();
     gradvine_tables::register();
     let result = match cli.command {
@@ -155,6 +162,7 @@ pub fn run(program: Program, arguments: Vec<OsString>) -> u8 {
         Command::Node(args) => node::run(args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Relay(args) => relay::run(&args),
+        Command::Status(args) => status::run(&args),
         Command::Members(args) => members::run(&args),
         Command::Leave(args) => leave::run(&args),
         Command::Simulate(args) => simulate::run(args),

@@ -13,6 +13,7 @@ use gradvine::{
     learn::{KINDS, ModelParams, OptimizerParams},
     links::PRESETS,
     mixing::{Weights, family, schedule},
+    run::StatusFile,
 };
 
 /// The default of a key that a file must have.
@@ -73,7 +74,10 @@ pub(super) fn sections(file: File) -> Vec<Section> {
             ("checkpoint", "[checkpoint]", "CheckpointParams", defaults::<CheckpointParams>()),
             ("robust", "[robust]", "RobustParams", defaults::<RobustParams>()),
         ],
-        File::Node => vec![("node", "Keys", "NodeFile", none())],
+        File::Node => vec![
+            ("node", "Keys", "NodeFile", none()),
+            ("status", "[status]", "StatusFile", defaults::<StatusFile>()),
+        ],
         File::Relay => vec![("relay", "Keys", "RelayFile", none())],
         File::Topology => vec![
             ("topology", "Keys above all tables", "Document", none()),

@@ -51,7 +51,7 @@ use gradvine::{
 
 pub use exit::{Exit, exit_code, refuse};
 pub use interrupt::Interrupt;
-pub use log::log_to_stderr;
+pub use log::{LogFormat, log_to_stderr};
 pub use progress::{Display, show_reading};
 pub use session::run_session;
 pub use stderr::flush as flush_stderr;
@@ -62,7 +62,7 @@ const LONGEST_LINE: usize = 4_000;
 
 /// The body of [`note!`]. It does not wait for standard error.
 pub fn print_note(line: &str) {
-    let line = shorten(line, LONGEST_LINE);
+    let line = log::formatted(&shorten(line, LONGEST_LINE));
     stderr::write(&format!("{}\n", Printable(&line)), stderr::LineKind::Line);
 }
 

@@ -341,12 +341,14 @@ fn facts(bytes: &mut Bytes<'_>, table: &mut Table) {
     let alive = Alive { node: bytes.node(members), when: table.now, absent: bytes.flag() };
     table.at_work = bytes.flag().then_some(alive);
     let paces = bytes.list(members, |bytes| {
+        // It once had a number; files of the corpus have one.
+        bytes.number(1000);
         let pace = Pace {
-            number: bytes.number(1000),
             waits_for: bytes.list(3, |bytes| bytes.node(members)),
             waiting: bytes.flag().then(|| bytes.byte()),
         };
         (bytes.node(members), pace)
     });
-    table.paces.add(table.now, me, paces, members);
+    let others = paces.into_iter().filter(|(node, _)| *node != me);
+    others.for_each(|(node, pace)| table.paces.set(node, pace));
 }

@@ -16,7 +16,7 @@ use crate::{
         part::Adjacent,
         waiting::{
             limits::Limits,
-            pace::{Alive, Paces},
+            pace::{Alive, Pace, Paces},
         },
     },
     drive::{Membership, RunError},
@@ -127,7 +127,7 @@ impl Table {
             mean: Vec::new(),
             round: 0,
             schedule: CheckpointSchedule::default(),
-            paces: Paces::new(now),
+            paces: Paces::default(),
             waited: Duration::ZERO,
             at_work: None,
             host: false,
@@ -312,7 +312,7 @@ impl Table {
             Effect::Publish(saves) => self.schedule = saves.schedule,
             Effect::Pace { waits_for, share } => {
                 let (me, _) = self.place();
-                self.paces.set(self.now, me, waits_for, share);
+                self.paces.set(me, Pace { waits_for, waiting: share });
             }
             Effect::Restore(at) => {
                 let restored = self.restore(&at);
@@ -463,7 +463,7 @@ impl Table {
         self.disk.checkpoints.retain(|saved, _| *saved == at.rounds && !lacks);
         self.disk.begun = true;
         (self.stage, self.round) = (Stage::Rounds, at.rounds);
-        self.paces = Paces::new(self.now);
+        self.paces = Paces::default();
         let part = self.cluster.as_ref().expect("a program was started").part();
         self.peers.begin(part, at, &self.run.setups);
     }

@@ -8,8 +8,10 @@ pub(crate) mod companion;
 pub(crate) mod links;
 pub(crate) mod observer;
 mod perform;
+mod pulse;
 mod saver;
 pub(crate) mod status;
+mod telling;
 mod work;
 
 use std::{
@@ -22,21 +24,27 @@ use std::{
     time::{Duration, Instant},
 };
 
+use litemap::LiteMap;
+
 use self::{
     companion::{Owned, lock},
     links::Links,
     observer::NodeObserver,
+    status::Wire,
+    telling::{Now, Telling},
     work::Work,
 };
 use crate::{
     cluster::{
-        Cluster, Effect, Input, Opening, Outcome, Terms, event::Event, kept, members::keys::Keys,
-        part::Part, waiting::limits::Limits,
+        Cluster, Effect, Facts, Input, Opening, Outcome, Terms, event::Event, kept,
+        members::keys::Keys, part::Part, waiting::limits::Limits,
     },
     config::ConfigError,
     drive::{Elapsed, Ended, NodeSpec, RunError, describe_panic},
     run::{Checkpoint, Checkpoints, Design},
     state::State,
+    status::Board,
+    units::NodeId,
 };
 
 /// How often `stop` is called, and how often the cluster gets a tick.
@@ -67,6 +75,8 @@ pub(crate) struct Role<'a> {
     pub confirms: bool,
     /// With them it signs what it says about itself.
     pub keys: Arc<dyn Keys>,
+    /// What nodes say about themselves.
+    pub board: Arc<Board>,
 }
 
 /// The driver of one node.
@@ -97,9 +107,13 @@ struct Driver<'a> {
     acted: Instant,
     next_tick: Instant,
     waited: Duration,
+    /// For how long this process was held up when that was last asked.
+    held: Duration,
     /// The results that it has written.
     ended: Option<Ended>,
     outcome: Option<Outcome>,
+    board: Arc<Board>,
+    telling: Telling,
 }
 
 /// Runs one node to its end. `observer` receives every round and the models to save; `stop` is
@@ -116,7 +130,7 @@ pub(crate) fn run(
     stop: &mut dyn FnMut() -> bool,
 ) -> Result<Ended, RunError> {
     let NodeSpec { config, mut learner } = spec;
-    let Role { design, limits, checkpoints, confirms, keys } = role;
+    let Role { design, limits, checkpoints, confirms, keys, board } = role;
     let mut initial = State::default();
     // Without a learner that can be put back, checkpoints are of no use.
     let checkpoints = checkpoints.filter(|_| learner.state(&mut initial));
@@ -152,8 +166,11 @@ pub(crate) fn run(
         acted: now,
         next_tick: now,
         waited: Duration::ZERO,
+        held: pulse::held_up(),
         ended: None,
         outcome: None,
+        board,
+        telling: Telling::new(now),
     };
     driver.perform_all();
     driver.run()
@@ -191,14 +208,20 @@ impl Driver<'_> {
         let started = Instant::now();
         let next = links.next(POLL);
         let now = Instant::now();
-        // A call that takes longer was held up on this machine: the process was stopped, say.
         let waited = now.saturating_duration_since(started);
         let computing = self.work.as_ref().is_some_and(Work::is_computing);
-        if waited <= 2 * POLL && !computing {
+        if !computing {
             self.waited += waited;
         }
         match next {
-            Ok(event) => self.feed(Input::Event(event)),
+            Ok(event) => {
+                match &event {
+                    Event::Durable(rounds) => self.telling.saved(now, *rounds),
+                    Event::Lost { .. } => self.telling.link_lost(),
+                    _ => {}
+                }
+                self.feed(Input::Event(event));
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 self.feed(Input::Failed(RunError::Network("the host's tasks ended".into())));
@@ -214,9 +237,26 @@ impl Driver<'_> {
         let Some(links) = &self.links else { return };
         self.next_tick = now + POLL;
         let computing = self.work.as_ref().is_some_and(Work::is_computing);
-        let waited = std::mem::take(&mut self.waited);
-        let facts = links.status().facts(computing, waited, self.acted);
+        let held = pulse::held_up();
+        let held_up = held.saturating_sub(std::mem::replace(&mut self.held, held));
+        self.telling.held_up(held_up);
+        // While the process is not run, frames may have come.
+        let waited = std::mem::take(&mut self.waited).saturating_sub(held_up);
+        let part = self.cluster.part();
+        let facts = links.status().facts(part, computing, waited, self.acted);
+        if self.telling.is_due(now) {
+            let wires = links.status().wires().clone();
+            self.tell(now, Some(&facts), wires);
+        }
         self.feed(Input::Tick(Box::new(facts)));
+    }
+
+    /// Says what this node does.
+    fn tell(&mut self, now: Instant, facts: Option<&Facts>, wires: LiteMap<NodeId, Wire>) {
+        let elapsed = self.work.as_ref().map_or(self.before.0, Work::elapsed);
+        let (part, standing) = (self.cluster.part(), self.cluster.standing());
+        let record = self.telling.record(&Now { now, part, standing, facts, wires, elapsed });
+        self.board.say(now, record);
     }
 
     /// Passes an input on, and all that follow from it here, and performs their effects.

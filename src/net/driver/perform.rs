@@ -22,7 +22,8 @@ use crate::{
     drive::{Change, Conclusion, Elapsed, Ended, RunError},
     gossip::{self, Cause, OwnModel, snapshot::Snapshot},
     run::Checkpoint,
-    state::State,
+    state,
+    status::State,
     units::NodeId,
 };
 
@@ -54,10 +55,7 @@ impl Driver<'_> {
                 }
             }
             Effect::Pace { waits_for, share } => {
-                if let Some(links) = &self.links {
-                    let (now, me) = (Instant::now(), self.cluster.part().id);
-                    links.status().paces().set(now, me, waits_for, share);
-                }
+                self.telling.pace(waits_for, share);
             }
             Effect::Restore(at) => {
                 let restored = self.restore(&at);
@@ -84,7 +82,10 @@ impl Driver<'_> {
             Effect::End(outcome) => self.outcome = Some(outcome),
             Effect::Info(text) => tracing::info!("{text}"),
             Effect::Debug(text) => tracing::debug!("{text}"),
-            Effect::Warn(text) => tracing::warn!("{text}"),
+            Effect::Warn(text) => {
+                self.telling.warn(&text);
+                tracing::warn!("{text}");
+            }
             Effect::Linked { peer, up, links } => self.observer.linked(peer, up, links),
             Effect::LinkLost { peer, reason } => self.observer.link_lost(peer, &reason),
             Effect::Waits(waiting) => self.observer.waits(&waiting),
@@ -116,6 +117,7 @@ impl Driver<'_> {
             }
             gossip::Effect::RoundDone(done) => {
                 work.traffic = done.traffic;
+                self.telling.round(done.round.0 + 1, done.loss);
                 let elapsed = work.elapsed();
                 // The observer evaluates the model in it.
                 let last = match done.model {
@@ -150,6 +152,7 @@ impl Driver<'_> {
     /// Opens links, in place of those that are open.
     fn open(&mut self, opening: &Opening) -> Result<Opened, RunError> {
         (self.work, self.links, self.own, self.newest) = (None, None, None, None);
+        self.telling.reopen();
         let all = self.cluster.part().whole.topology.nodes();
         if opening.resets {
             self.reset();
@@ -195,6 +198,7 @@ impl Driver<'_> {
         });
         let before = std::mem::take(&mut self.before);
         let (learner, status) = (self.learner.clone(), links.status().clone());
+        self.telling.begin(Instant::now(), at.rounds, before.0);
         let work = Work::new(before, learner, saver, own.clone(), status);
         self.observer.begins(&work.learner.lent);
         self.work = Some(work);
@@ -203,7 +207,7 @@ impl Driver<'_> {
     /// Writes a checkpoint.
     fn write(&mut self, snapshot: Snapshot, stamp: Stamp) {
         let Some(work) = &mut self.work else { return };
-        let mut learner = State::default();
+        let mut learner = state::State::default();
         work.learner.work(|learns| _ = learns.state(&mut learner));
         let setup = work.setup.clone();
         let checkpoint = stamp.checkpoint(snapshot, learner, setup, work.elapsed());
@@ -242,6 +246,14 @@ impl Driver<'_> {
     }
 
     fn close(&mut self, reason: Option<Cause>, over: bool) {
+        let (now, part) = (Instant::now(), self.cluster.part());
+        let (end, why) = match &reason {
+            Some(cause) if cause.leaves => (State::Left, cause.text.as_str()),
+            Some(cause) => (State::Failed, cause.text.as_str()),
+            None => (State::Done, ""),
+        };
+        let record = self.telling.last(now, part, end, why);
+        self.board.say(now, record);
         let Some(mut links) = self.links.take() else { return };
         if over {
             links.set_over();

@@ -6,10 +6,7 @@
 //! per heartbeat, and every node forwards them.
 
 use std::{
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -20,9 +17,11 @@ use crate::{
     cluster::{
         Facts,
         message::{Beginning, Saves},
-        waiting::pace::{Alive, Paces, capped_number, next_number},
+        part::Part,
+        waiting::pace::{Alive, Pace, Paces},
     },
     net::{link::wire::Message, transport::dial::Reached},
+    status::Board,
     units::NodeId,
 };
 
@@ -41,14 +40,46 @@ pub struct Status {
     programs: Mutex<LiteMap<NodeId, Program>>,
     /// A problem of the host as a whole.
     host: Mutex<Option<String>>,
-    moved: AtomicU64,
+    /// What has moved over each link, and how it is connected.
+    wires: Mutex<LiteMap<NodeId, Wire>>,
     /// Where the run has started.
     beginning: Mutex<Option<Beginning>>,
     work: Mutex<Work>,
     /// The checkpoints of all nodes, for the neighbours.
     saves: Mutex<Saves>,
-    /// For whom nodes wait.
-    paces: Mutex<Paces>,
+    /// What nodes say about themselves.
+    board: Arc<Board>,
+}
+
+/// A link's connections so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wire {
+    /// Bytes of frames.
+    pub sent: u64,
+    pub received: u64,
+    /// The last round trip that was measured, in milliseconds.
+    pub rtt_ms: Option<f32>,
+    /// Whether the newest connection goes through a relay.
+    pub relayed: bool,
+}
+
+/// What a node has said is old after this time: it may have stopped.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// How far the clock of another node may be ahead, in milliseconds: nodes begin a run one after the
+/// other.
+const AHEAD: u64 = 10_000;
+
+/// The number of a node's next beat: the milliseconds since the attempt began, and more than that
+/// of the beat before. A later beat has a greater number, whatever was missed.
+fn next_number(since: Duration, before: u64) -> u64 {
+    (since.as_millis() as u64).max(before.saturating_add(1))
+}
+
+/// The number of another node's beat, at most [`AHEAD`] of the own clock. So a false number hides
+/// the beats that follow for some seconds only.
+fn capped_number(since: Duration, number: u64) -> u64 {
+    number.min(since.as_millis() as u64 + AHEAD)
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -105,7 +136,7 @@ pub(crate) struct Beat {
 
 impl Status {
     /// All links down, before the first attempt.
-    pub(crate) fn new(neighbours: impl Iterator<Item = NodeId>) -> Status {
+    pub(crate) fn new(neighbours: impl Iterator<Item = NodeId>, board: Arc<Board>) -> Status {
         let down = || State::Down { text: "no contact yet".into(), explained: false };
         Status {
             links: Mutex::new(neighbours.map(|node| (node, down())).collect()),
@@ -113,11 +144,11 @@ impl Status {
             reached: Mutex::default(),
             programs: Mutex::default(),
             host: Mutex::default(),
-            moved: AtomicU64::new(0),
+            wires: Mutex::default(),
             beginning: Mutex::default(),
             work: Mutex::new(Work::new()),
             saves: Mutex::default(),
-            paces: Mutex::new(Paces::new(clock::now())),
+            board,
         }
     }
 
@@ -213,7 +244,6 @@ impl Status {
         *self.beginning.lock().unwrap_or_else(PoisonError::into_inner) = Some(beginning);
         // From now on all nodes number what they say.
         self.work().started = clock::now();
-        self.paces().begin(clock::now());
     }
 
     /// Where the run has started.
@@ -226,8 +256,29 @@ impl Status {
         self.beginning.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    pub(crate) fn paces(&self) -> MutexGuard<'_, Paces> {
-        self.paces.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What nodes say about themselves.
+    pub(crate) fn board(&self) -> &Board {
+        &self.board
+    }
+
+    /// What members say about their waiting, as far as it is not old.
+    fn paces(&self, part: &Part<'_>) -> Paces {
+        let mut paces = Paces::default();
+        let now = Instant::now();
+        self.board.each(|number, heard| {
+            let place = |number: &NodeId| part.membership.place(*number);
+            if let Some(node) = place(&number)
+                && now.saturating_duration_since(heard.at) < FRESH
+            {
+                let waits_for = heard.record.waits_for.iter().filter_map(place).collect();
+                paces.set(node, Pace { waits_for, waiting: heard.record.waiting });
+            }
+        });
+        paces
+    }
+
+    pub(crate) fn wires(&self) -> MutexGuard<'_, LiteMap<NodeId, Wire>> {
+        self.wires.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The checkpoints that are known, for the neighbours.
@@ -241,7 +292,13 @@ impl Status {
     }
 
     /// What the cluster must know of all this.
-    pub(crate) fn facts(&self, computing: bool, waited: Duration, acted: Instant) -> Facts {
+    pub(crate) fn facts(
+        &self,
+        part: &Part<'_>,
+        computing: bool,
+        waited: Duration,
+        acted: Instant,
+    ) -> Facts {
         let (at_work, heard) = {
             let work = self.work();
             (work.last, work.heard.clone())
@@ -256,18 +313,33 @@ impl Status {
             waited,
             at_work,
             heard,
-            paces: self.paces().clone(),
+            paces: self.paces(part),
         }
     }
 
-    /// Counts bytes of frames sent or received.
-    pub(crate) fn moved(&self, bytes: usize) {
-        self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
+    /// Counts bytes of frames that were received.
+    pub(crate) fn received(&self, node: NodeId, bytes: usize) {
+        self.wires().entry(node).or_default().received += bytes as u64;
+    }
+
+    /// Counts bytes of frames that were sent.
+    pub(crate) fn sent(&self, node: NodeId, bytes: usize) {
+        self.wires().entry(node).or_default().sent += bytes as u64;
+    }
+
+    /// A round trip to this neighbour was measured.
+    pub(crate) fn measured(&self, node: NodeId, rtt: Duration) {
+        self.wires().entry(node).or_default().rtt_ms = Some(1e3 * rtt.as_secs_f32());
+    }
+
+    /// There is a new connection to this neighbour.
+    pub(crate) fn set_relayed(&self, node: NodeId, relayed: bool) {
+        self.wires().entry(node).or_default().relayed = relayed;
     }
 
     /// Bytes of frames so far, both ways: a link on which they grow is slow, not dead.
     pub(crate) fn bytes(&self) -> u64 {
-        self.moved.load(Ordering::Relaxed)
+        self.wires().values().map(|wire| wire.sent + wire.received).sum()
     }
 
     /// This node starts or ends a computation.
@@ -333,9 +405,13 @@ mod tests {
 
     const HEARTBEAT: Duration = Duration::from_millis(10);
 
+    fn status(neighbours: &[NodeId]) -> Status {
+        Status::new(neighbours.iter().copied(), Arc::new(Board::of_one_process(NodeId(0), 3)))
+    }
+
     #[test]
     fn the_cause_of_a_connection_outlives_it() {
-        let status = Status::new([NodeId(1)].into_iter());
+        let status = status(&[NodeId(1)]);
         status.connected(NodeId(1));
         status.closed(NodeId(1), "a guess".into());
         assert_eq!(status.missing()[0].1, "a guess");
@@ -347,8 +423,7 @@ mod tests {
 
     #[test]
     fn beats_are_forwarded_once_and_count_only_if_new() {
-        let (worker, between, far) =
-            (Status::new([].into_iter()), Status::new([].into_iter()), Status::new([].into_iter()));
+        let (worker, between, far) = (status(&[]), status(&[]), status(&[]));
         let (mut first, mut second) = (LiteMap::new(), LiteMap::new());
         worker.beat(NodeId(0), HEARTBEAT);
         assert!(worker.new_beats(&mut first).is_empty(), "an idle node sends no beats");
@@ -376,7 +451,7 @@ mod tests {
     fn a_false_count_silences_a_node_for_some_seconds_only() {
         let started = Instant::now();
         virtual_time::set(started);
-        let status = Status::new([].into_iter());
+        let status = status(&[]);
         let hears = |second: u64, count: u64| {
             virtual_time::set(started + Duration::from_secs(second));
             status.add_beats(NodeId(2), &[Beat { node: NodeId(0), count, absent: false }]);
@@ -394,7 +469,7 @@ mod tests {
     fn beats_that_were_missed_are_no_signs_of_work_later() {
         let started = Instant::now();
         virtual_time::set(started);
-        let [works, heard, missed] = [(); 3].map(|()| Status::new([].into_iter()));
+        let [works, heard, missed] = [(); 3].map(|()| status(&[]));
         works.set_working(true);
         let mut sent = LiteMap::new();
         for second in 1..100 {

@@ -56,7 +56,7 @@ struct Open {
     /// When a message was written last.
     spoke: Instant,
     sent_beats: LiteMap<NodeId, u64>,
-    sent_paces: LiteMap<NodeId, u64>,
+    sent_records: LiteMap<NodeId, u64>,
     sent_saves: Saves,
 }
 
@@ -149,7 +149,7 @@ impl Link {
             tick,
             spoke: Instant::now(),
             sent_beats: LiteMap::new(),
-            sent_paces: LiteMap::new(),
+            sent_records: LiteMap::new(),
             sent_saves: Saves::default(),
         }
     }
@@ -221,8 +221,6 @@ impl Link {
     /// a heartbeat.
     fn signs_of_work(&self, open: &mut Open) -> Vec<Message> {
         let saves = news(&self.status.saves(), &mut open.sent_saves);
-        let paces = self.status.paces().news(&mut open.sent_paces);
-        let paces = (!paces.is_empty()).then_some(Message::Pace(paces));
         self.status.beat(self.me, self.deadlines.heartbeat / BEATS);
         let beats = self.status.new_beats(&mut open.sent_beats);
         let sign = if beats.is_empty() {
@@ -232,7 +230,13 @@ impl Link {
             let number = |beat: Beat| (beat.node.0, beat.count, beat.absent);
             Some(Message::Working(beats.into_iter().map(number).collect()))
         };
-        sign.into_iter().chain(saves).chain(paces).collect()
+        sign.into_iter().chain(saves).chain(self.records(open)).collect()
+    }
+
+    /// What nodes have said about themselves since it was passed on.
+    fn records(&self, open: &mut Open) -> Option<Message> {
+        let news = self.status.board().news(Instant::now(), &mut open.sent_records);
+        (!news.is_empty()).then_some(Message::Status(news))
     }
 
     /// Writes messages, behind the acknowledgement and before the goodbye if they are due.
@@ -248,7 +252,8 @@ impl Link {
             open.acknowledged = open.arrived.take();
             Message::Ack(open.acknowledged)
         });
-        for message in ack.into_iter().chain(turn.messages).chain(goodbye) {
+        let last = goodbye.is_some().then(|| self.records(open)).flatten();
+        for message in ack.into_iter().chain(turn.messages).chain(last).chain(goodbye) {
             open.spoke = Instant::now();
             let limit = 3 * self.deadlines.heartbeat;
             let sent = timeout(limit, wire::write(&mut open.control, &message)).await;

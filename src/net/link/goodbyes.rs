@@ -24,6 +24,8 @@ pub(crate) struct Goodbyes {
     pub received: bool,
     /// Whether the user knows of another program with this node's key.
     pub told: bool,
+    /// Whether the neighbour has passed on a record that no node has said.
+    pub forges: bool,
     /// How many start messages have been received.
     pub start_messages: u32,
     /// What the neighbour may still send without content.

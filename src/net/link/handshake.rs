@@ -317,7 +317,7 @@ pub(crate) fn kind(message: &Message) -> &'static str {
         Message::Working(_) => "a beat",
         Message::Probe => "a probe",
         Message::Rival(_) => "a message about another program",
-        Message::Pace(_) => "a message about waiting",
+        Message::Status(_) => "records of nodes",
         Message::Saved(_) | Message::Schedule(_) => "a message about checkpoints",
     }
 }

@@ -18,7 +18,8 @@ use crate::{
     },
     drive::Change,
     gossip::Cause,
-    net::driver::{clock, status::Beat},
+    net::driver::status::Beat,
+    status::Passed,
     units::NodeId,
 };
 
@@ -86,9 +87,7 @@ impl Link {
                 let saved = saved.map(|(node, rounds)| (NodeId(node), rounds)).collect();
                 let _ = self.events.send(Event::Saved(saved));
             }
-            Message::Pace(paces) => {
-                self.status.paces().add(clock::now(), self.me, paces, self.nodes);
-            }
+            Message::Status(records) => self.hear(records, goodbyes),
             Message::Rival(text) => {
                 if !std::mem::replace(&mut goodbyes.told, true) {
                     tracing::warn!("node {} says: {}", self.name, sentence(&text));
@@ -107,6 +106,24 @@ impl Link {
         None
     }
 
+    /// Takes what nodes say about themselves. Nothing more is heard from a neighbour that has passed
+    /// on what no node has said.
+    fn hear(&self, records: Vec<Passed>, goodbyes: &mut Goodbyes) {
+        if goodbyes.forges {
+            return;
+        }
+        if let Err(forged) = self.status.board().hear(Instant::now(), records) {
+            goodbyes.forges = true;
+            tracing::warn!(
+                "node {} passes on a record of node number {} that is refused: {}; its records \
+                 are ignored on this connection",
+                self.name,
+                forged.node,
+                forged.problem
+            );
+        }
+    }
+
     /// Whether a message says something new at this point of the run. Of others a neighbour may
     /// send a few.
     fn has_content(&self, message: &Message, goodbyes: &Goodbyes) -> bool {
@@ -122,7 +139,7 @@ impl Link {
                         | Message::Saved(_)
                         | Message::Schedule(_)
                         | Message::Rival(_)
-                        | Message::Pace(_)
+                        | Message::Status(_)
                 );
                 !is_sign && !goodbyes.received
             }

@@ -111,7 +111,7 @@ impl Reader {
             }
             self.inbox.fill(read);
             self.last_received.update();
-            self.status.moved(read);
+            self.status.received(self.node, read);
         }
     }
 }
@@ -173,9 +173,10 @@ impl Writer {
         let (together, rest) = rest.split_at(rest.len().min(HEAD - ENVELOPE));
         head.extend_from_slice(together);
         self.stream.write_all(head).await?;
+        self.status.sent(self.node, head.len());
         for part in rest.chunks(STEP) {
             self.stream.write_all(part).await?;
-            self.status.moved(part.len());
+            self.status.sent(self.node, part.len());
         }
         self.stream.flush().await
     }

@@ -13,12 +13,9 @@ use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cluster::{
-        message::{CheckpointSchedule, StartMessage},
-        waiting::pace::Pace,
-    },
+    cluster::message::{CheckpointSchedule, StartMessage},
     gossip::frame::ENVELOPE,
-    units::NodeId,
+    status::Passed,
 };
 
 /// The longest canonical text of a section.
@@ -53,8 +50,8 @@ pub enum Message {
     /// Two programs run with the receiver's key: where the other one is, and which of them stays.
     /// Instead of a hello it refuses the receiver.
     Rival(String),
-    /// For whom nodes wait, and how much.
-    Pace(Vec<(NodeId, Pace)>),
+    /// What nodes say about themselves.
+    Status(Vec<Passed>),
 }
 
 /// Why a node leaves a run: the first failure that it knows.
@@ -250,7 +247,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cluster::message::Beginning;
+    use crate::{cluster::message::Beginning, units::NodeId};
 
     fn hello() -> Hello {
         Hello {
@@ -300,10 +297,12 @@ mod tests {
             Message::Working(vec![(3, 7, true)]),
             Message::Saved(vec![(3, 7)]),
             Message::Rival("of node a".into()),
-            Message::Pace(vec![(
-                NodeId(2),
-                Pace { number: 3, waiting: Some(80), ..Pace::default() },
-            )]),
+            Message::Status(vec![Passed {
+                node: NodeId(2),
+                age_ms: 3,
+                record: vec![4; 5],
+                signature: vec![6; 64],
+            }]),
             Message::Schedule(CheckpointSchedule { number: 1, next: 20, common: 10 }),
             Message::Start(StartMessage::Begin(Beginning { rounds: 10, ..Beginning::default() })),
         ];

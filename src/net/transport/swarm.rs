@@ -567,8 +567,8 @@ impl SwarmTask {
                 }
             }
             BehaviourEvent::Ping(ping::Event { peer, result: Ok(rtt), .. }) => {
-                if let Some(name) = name(peer) {
-                    tracing::debug!("node {name}: round trip {:.1} ms", 1e3 * rtt.as_secs_f64());
+                if let Some(peer) = self.peers.get(&peer) {
+                    self.status.measured(peer.neighbour.node, rtt);
                 }
             }
             _ => {}

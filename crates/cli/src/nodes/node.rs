@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use gradvine::{
     memory,
-    node::{Event, Node},
+    node::{Event, Node, Prepared},
     run::EndError,
 };
 use gradvine_report::node_table;
@@ -12,6 +12,7 @@ use gradvine_terminal::{
     Display, Exit, Interrupt, note, note_warnings, output_width, print_json, print_results,
     show_reading, warnings,
 };
+use gradvine_watch::{Token, Watched, Watcher};
 
 /// The arguments of `gradvine node`
 #[derive(clap::Args, Debug)]
@@ -58,6 +59,25 @@ pub(crate) struct Args {
     /// Start even if memory or disk seem too small for the run
     #[arg(long)]
     no_space_check: bool,
+    /// How lines on standard error are written
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub log_format: super::Format,
+}
+
+/// Begins to look at what all nodes say, and serves it if the node's file says so.
+fn watch(prepared: &Prepared) -> Result<Watcher, Exit> {
+    let design = prepared.design();
+    let watched = Watched {
+        run: design.experiment.run.id.clone(),
+        topology: Arc::clone(&design.topology),
+        rounds: design.experiment.run.rounds,
+        board: prepared.board(),
+        folder: prepared.directory().map(|made| made.path().to_path_buf()),
+    };
+    let status = prepared.status();
+    let token = status.token.as_deref().map(Token::load).transpose()?;
+    let listen = status.listen.map(|listen| (listen, token));
+    Ok(Watcher::start(watched, listen, warnings())?)
 }
 
 /// Runs one node of a network of machines.
@@ -98,9 +118,15 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
         note!("{}", prepared.describe());
     }
     let rounds = design.experiment.run.rounds;
+    let watcher = watch(&prepared)?;
+    if let Some(address) = watcher.address().filter(|_| speaks) {
+        note!("the run is shown at http://{address}/");
+    }
     let mut display = Display::new(rounds, speaks, false, &interrupt);
     let mut show = |event: Event| display.follow(event);
-    let result = match prepared.run(recorder, &mut show, &mut || interrupt.is_set()) {
+    let ended = prepared.run(recorder, &mut show, &mut || interrupt.is_set());
+    drop(watcher);
+    let result = match ended {
         // As the user wanted.
         Err(EndError::Left(ending)) => {
             note!("left: {ending}");

@@ -30,6 +30,9 @@ pub(crate) struct Args {
     /// Print the addresses only, no events
     #[arg(long, short)]
     quiet: bool,
+    /// How lines on standard error are written
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub log_format: super::Format,
 }
 
 /// Runs a relay until it is interrupted.

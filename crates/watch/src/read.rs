@@ -1,0 +1,144 @@
+//! A network as a node has written it to its run folder, or as it serves it.
+
+use std::{
+    fmt, fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use gradvine::{config::ConfigError, run::NodeFile};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::{Request, StatusCode, body::Bytes, client::conn::http1, header};
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpStream, time::timeout};
+
+use super::{
+    FILE,
+    network::{Network, VERSION},
+    serve::Token,
+};
+
+/// How long an address has for its answer, and the longest one.
+const ANSWER: Duration = Duration::from_secs(10);
+const LONGEST: usize = 64 << 20;
+
+/// Why nothing is known of a run.
+#[derive(Debug)]
+pub enum Unread {
+    /// A file or an argument is wrong.
+    Config(ConfigError),
+    /// The node has not run yet, does not answer, or answers with something else.
+    Nothing(String),
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unread::Config(error) => error.fmt(f),
+            Unread::Nothing(text) => f.write_str(text),
+        }
+    }
+}
+
+/// Reads what a node knows: `of` is its file, its run folder, or the address of its page, with
+/// the token that this asks for.
+///
+/// # Errors
+/// If there is none, or it cannot be read.
+pub fn read(of: &str, token: Option<&Token>) -> Result<Network, Unread> {
+    let path = Path::new(of);
+    if path.is_dir() {
+        return from_folder(path, path);
+    }
+    if path.is_file() {
+        let file = NodeFile::load(path).map_err(Unread::Config)?;
+        return from_folder(&file.out, path);
+    }
+    let address = of.strip_prefix("http://").unwrap_or(of).trim_end_matches('/');
+    match address.parse::<SocketAddr>() {
+        Ok(_) => {}
+        Err(_) if is_name_with_port(address) => {}
+        Err(_) => {
+            let problem = "expected a node file, a run folder, or an address such as \
+                           127.0.0.1:9470";
+            return Err(Unread::Config(ConfigError::new("NODE", of, problem)));
+        }
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Unread::Nothing(error.to_string()))?;
+    let asked = runtime.block_on(async { timeout(ANSWER, ask(address, token)).await });
+    let text = match asked {
+        Ok(Ok(text)) => text,
+        Ok(Err(problem)) => return Err(Unread::Nothing(format!("{address}: {problem}"))),
+        Err(_) => {
+            let seconds = ANSWER.as_secs();
+            return Err(Unread::Nothing(format!("{address} did not answer within {seconds} s")));
+        }
+    };
+    parse(&text).map_err(|problem| Unread::Nothing(format!("{address}: {problem}")))
+}
+
+fn is_name_with_port(text: &str) -> bool {
+    let host = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    text.rsplit_once(':').is_some_and(|(name, port)| {
+        !name.is_empty() && name.chars().all(host) && port.parse::<u16>().is_ok()
+    })
+}
+
+fn from_folder(folder: &Path, named: &Path) -> Result<Network, Unread> {
+    let path: PathBuf = folder.join(FILE);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Unread::Nothing(format!(
+                "{}: the node has not run yet: there is no {}",
+                named.display(),
+                path.display()
+            )));
+        }
+        Err(error) => return Err(Unread::Nothing(format!("{}: {error}", path.display()))),
+    };
+    parse(&text).map_err(|problem| Unread::Nothing(format!("{}: {problem}", path.display())))
+}
+
+fn parse(text: &str) -> Result<Network, String> {
+    #[derive(serde::Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let found: Version =
+        serde_json::from_str(text).map_err(|error| format!("not the status of a run: {error}"))?;
+    if found.version != VERSION {
+        return Err(format!(
+            "version {} of the status of a run, and this program reads version {VERSION}: use the \
+             same release of gradvine",
+            found.version
+        ));
+    }
+    serde_json::from_str(text).map_err(|error| format!("not the status of a run: {error}"))
+}
+
+async fn ask(address: &str, token: Option<&Token>) -> Result<String, String> {
+    let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    tokio::spawn(connection);
+    let mut request = Request::get("/status.json").header(header::HOST, address);
+    if let Some(token) = token {
+        request = request.header(header::AUTHORIZATION, token.bearer());
+    }
+    let request = request.body(Empty::<Bytes>::new()).map_err(|error| error.to_string())?;
+    let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
+    let code = answer.status();
+    let body = Limited::new(answer.into_body(), LONGEST).collect().await;
+    let body = body.map_err(|error| error.to_string())?.to_bytes();
+    let text = String::from_utf8_lossy(&body).into_owned();
+    match code {
+        StatusCode::OK => Ok(text),
+        StatusCode::UNAUTHORIZED => {
+            Err("it asks for a token: give the file with it as --token FILE".into())
+        }
+        code => Err(format!("it answered {code}: {}", text.trim())),
+    }
+}

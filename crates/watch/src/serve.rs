@@ -1,0 +1,334 @@
+//! A network over HTTP: the page, its data, server-sent events, and figures for Prometheus.
+//!
+//! It only reads, on a thread of its own for which no round waits. It answers so many connections
+//! at once, each for a bounded time. Without a token it answers only those that ask for this
+//! machine by an address of it, so that a page elsewhere cannot read it through a browser.
+
+use std::{
+    convert::Infallible,
+    fmt, fs,
+    net::{IpAddr, SocketAddr},
+    path::Path,
+    sync::Arc,
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use futures::stream;
+use gradvine::{config::ConfigError, threads};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Bytes, Frame, Incoming},
+    header::{self, HeaderMap, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, oneshot},
+    time::timeout,
+};
+
+use super::{Shared, metrics};
+
+/// Connections at once; others are closed.
+const CONNECTIONS: usize = 64;
+
+/// How long a client has for the head of a request, and a connection in all. A browser opens the
+/// stream of events again.
+const HEAD: Duration = Duration::from_secs(5);
+const CONNECTION: Duration = Duration::from_secs(600);
+
+/// The longest head of a request, in bytes.
+const LONGEST_HEAD: usize = 16 << 10;
+
+/// How long a process that ends waits for the server.
+const CLOSING: Duration = Duration::from_secs(1);
+
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+    connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'";
+
+/// The page's files: path, type, content.
+const FILES: [(&str, &str, &str); 5] = [
+    ("/", "text/html; charset=utf-8", include_str!("../page/index.html")),
+    ("/page.js", "text/javascript; charset=utf-8", include_str!("../page/page.js")),
+    ("/page.css", "text/css; charset=utf-8", include_str!("../page/page.css")),
+    ("/uplot.js", "text/javascript; charset=utf-8", include_str!("../page/uplot.js")),
+    ("/uplot.css", "text/css; charset=utf-8", include_str!("../page/uplot.css")),
+];
+
+/// What whoever looks at the page must give.
+#[derive(Clone)]
+pub struct Token(String);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+impl Token {
+    /// Reads a token from a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is no token.
+    pub fn load(path: &Path) -> Result<Token, ConfigError> {
+        let place = || path.display().to_string();
+        let text = fs::read_to_string(path)
+            .map_err(|error| ConfigError::new("node.status.token", place(), error.to_string()))?;
+        let text = text.trim_end();
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if !(16..=200).contains(&text.len()) || !text.chars().all(plain) {
+            let problem = "expected 16 to 200 letters, digits, \"-\" and \"_\" on one line";
+            return Err(ConfigError::new("node.status.token", place(), problem));
+        }
+        Ok(Token(text.to_string()))
+    }
+
+    /// The header that gives it.
+    pub(crate) fn bearer(&self) -> String {
+        format!("Bearer {}", self.0)
+    }
+
+    /// Takes the same time for all texts of one length.
+    fn is(&self, given: &str) -> bool {
+        let pairs = self.0.bytes().zip(given.bytes());
+        self.0.len() == given.len() && pairs.fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+    }
+}
+
+/// A server on a thread of its own. Dropping it closes all connections.
+pub(crate) struct Server {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What all connections share.
+struct Service {
+    shared: Arc<Shared>,
+    token: Option<Token>,
+}
+
+type Answer = Response<BoxBody<Bytes, Infallible>>;
+
+impl Server {
+    /// Listens there.
+    ///
+    /// # Errors
+    /// If it cannot, or others can reach the address and there is no token.
+    pub(crate) fn start(
+        at: SocketAddr,
+        token: Option<Token>,
+        shared: Arc<Shared>,
+    ) -> Result<Server, ConfigError> {
+        let wrong = |problem: String| ConfigError::new("node.status.listen", at, problem);
+        if !at.ip().is_loopback() && token.is_none() {
+            return Err(wrong(
+                "other machines can reach it: name a file with a token in `token`, or listen on \
+                 127.0.0.1"
+                    .into(),
+            ));
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| wrong(error.to_string()))?;
+        let listener = runtime.block_on(TcpListener::bind(at));
+        let listener = listener.map_err(|error| wrong(format!("cannot listen: {error}")))?;
+        let address = listener.local_addr().map_err(|error| wrong(error.to_string()))?;
+        let service = Arc::new(Service { shared, token });
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = threads::spawn("gradvine-page", move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = accept(listener, service) => {}
+                    _ = stopped => {}
+                }
+            });
+            runtime.shutdown_timeout(CLOSING);
+        });
+        let thread = thread.map_err(|error| wrong(error.to_string()))?;
+        Ok(Server { address, stop: Some(stop), thread: Some(thread) })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, service: Arc<Service>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // This process may open no more files.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+        let service = Arc::clone(&service);
+        tokio::spawn(async move {
+            let answer = service_fn(move |request| {
+                let service = Arc::clone(&service);
+                async move { Ok::<_, Infallible>(service.answer(&request)) }
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD)
+                .max_buf_size(LONGEST_HEAD)
+                .serve_connection(TokioIo::new(stream), answer);
+            // Whatever a client does, it ends its own connection only.
+            let _ = timeout(CONNECTION, connection).await;
+            drop(place);
+        });
+    }
+}
+
+impl Service {
+    fn answer(&self, request: &Request<Incoming>) -> Answer {
+        let mut answer = self.respond(request);
+        let fixed = [
+            (header::CONTENT_SECURITY_POLICY, POLICY),
+            (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            (header::X_FRAME_OPTIONS, "DENY"),
+            (header::REFERRER_POLICY, "no-referrer"),
+            (header::CACHE_CONTROL, "no-store"),
+        ];
+        for (name, value) in fixed {
+            answer.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        answer
+    }
+
+    fn respond(&self, request: &Request<Incoming>) -> Answer {
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            return refuse(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered");
+        }
+        if let Err(problem) = self.check_host(request.headers()) {
+            return refuse(StatusCode::FORBIDDEN, problem);
+        }
+        let path = request.uri().path();
+        match path {
+            "/healthz" => return plain(StatusCode::OK, "alive\n".into()),
+            "/readyz" => return self.ready(),
+            _ => {}
+        }
+        // They have nothing of the run.
+        if let Some((_, kind, text)) = FILES.iter().find(|(name, ..)| *name == path) {
+            return body(StatusCode::OK, kind, Bytes::from_static(text.as_bytes()));
+        }
+        let query = request.uri().query().unwrap_or_default();
+        if !self.may_read(request.headers(), query) {
+            let text = "this page needs its token: add ?token=... to the address, or send \
+                        Authorization: Bearer ...\n";
+            return refuse(StatusCode::UNAUTHORIZED, text);
+        }
+        match path {
+            "/status.json" => json(self.shared.json(0).0),
+            "/curves.json" => {
+                let curves = serde_json::to_string(&self.shared.lock().curves);
+                json(curves.unwrap_or_default())
+            }
+            "/metrics" => {
+                let text = metrics::text(&self.shared.lock().network);
+                body(StatusCode::OK, metrics::TYPE, text.into())
+            }
+            "/events" => self.events(),
+            _ => refuse(StatusCode::NOT_FOUND, "there is no such page\n"),
+        }
+    }
+
+    /// Whether the client has asked for this server, and no page elsewhere has asked it to.
+    fn check_host(&self, headers: &HeaderMap) -> Result<(), &'static str> {
+        let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str());
+        let Some(Ok(host)) = text(header::HOST) else {
+            return Err("the request names no host\n");
+        };
+        if let Some(origin) = text(header::ORIGIN)
+            && origin.ok().and_then(|origin| origin.split_once("://")).map(|(_, at)| at)
+                != Some(host)
+        {
+            return Err("a page elsewhere may not read this one\n");
+        }
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => host,
+        };
+        let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        let is_own = name.eq_ignore_ascii_case("localhost")
+            || address.is_ok_and(|address| address.is_loopback());
+        // With a token, a name that leads here by a trick reads nothing.
+        match is_own || self.token.is_some() {
+            true => Ok(()),
+            false => Err("ask for it by its address, such as 127.0.0.1\n"),
+        }
+    }
+
+    fn may_read(&self, headers: &HeaderMap, query: &str) -> bool {
+        let Some(token) = &self.token else { return true };
+        let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let bearer = header.and_then(|value| value.strip_prefix("Bearer "));
+        let mut asked = query.split('&').filter_map(|part| part.strip_prefix("token="));
+        bearer.is_some_and(|given| token.is(given)) || asked.any(|given| token.is(given))
+    }
+
+    /// Whether the node takes part in its run, or has ended it well.
+    fn ready(&self) -> Answer {
+        let view = self.shared.lock();
+        let network = &view.network;
+        let own = network.nodes.iter().find(|node| node.name == network.node);
+        let state = own.map_or("unknown", |node| node.state.as_str());
+        let is_ready = matches!(state, "computing" | "waiting" | "sending" | "finishing" | "done");
+        let code = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        plain(code, format!("{state}\n"))
+    }
+
+    /// Once a second the whole network, with the events since the last time. A client that reads
+    /// slowly misses some.
+    fn events(&self) -> Answer {
+        let shared = Arc::clone(&self.shared);
+        let looks = shared.looks.subscribe();
+        let since = shared.lock().events.next();
+        let stream = stream::unfold((shared, looks, since), async |(shared, mut looks, since)| {
+            looks.changed().await.ok()?;
+            let (json, next) = shared.json(since);
+            let text = format!("event: status\ndata: {json}\n\n");
+            Some((Ok(Frame::data(Bytes::from(text))), (shared, looks, next)))
+        });
+        let mut answer = Response::new(BodyExt::boxed(StreamBody::new(stream)));
+        let kind = HeaderValue::from_static("text/event-stream");
+        answer.headers_mut().insert(header::CONTENT_TYPE, kind);
+        answer
+    }
+}
+
+fn body(code: StatusCode, kind: &str, bytes: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(bytes).boxed());
+    *answer.status_mut() = code;
+    if let Ok(kind) = HeaderValue::from_str(kind) {
+        answer.headers_mut().insert(header::CONTENT_TYPE, kind);
+    }
+    answer
+}
+
+fn json(text: String) -> Answer {
+    body(StatusCode::OK, "application/json", text.into())
+}
+
+fn plain(code: StatusCode, text: String) -> Answer {
+    body(code, "text/plain; charset=utf-8", text.into())
+}
+
+fn refuse(code: StatusCode, problem: &'static str) -> Answer {
+    plain(code, problem.into())
+}
