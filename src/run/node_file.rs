@@ -46,10 +46,10 @@ pub struct StatusFile {
     /// no token is asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<PathBuf>,
-    /// Whether all nodes of the run are told this node's loss, figures, links and warnings. They are
-    /// always told its round, and for whom it waits.
+    /// Whether all nodes of the run are told this node's loss, figures, links and warnings. They
+    /// are always told its round, and for whom it waits.
     ///
-    /// Accepts: `true` or `false`. Default: `true`.
+    /// Accepts: `true` or `false`.
     pub share: bool,
 }
 
@@ -124,8 +124,6 @@ pub struct NodeFile {
     /// Accepts: the path of a folder that holds no run yet.
     pub out: PathBuf,
     /// What this node tells about the run, and to whom.
-    ///
-    /// Default: as `[status]` says for each of its keys.
     #[serde(default, skip_serializing_if = "StatusFile::is_default")]
     pub status: StatusFile,
 }

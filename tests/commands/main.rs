@@ -20,6 +20,7 @@ mod judging;
 mod members;
 mod no_room;
 mod output;
+mod page;
 mod picture;
 mod plan;
 mod predict;

@@ -62,6 +62,14 @@ fn the_page_says_who_was_away() {
     assert!(!html.contains("left out, because"), "the evaluations of the members are complete");
 }
 
+/// The data of the charts on a page.
+fn charts(html: &str) -> Vec<Value> {
+    let scripts = html.split("<script type=\"application/json\">").skip(1);
+    scripts
+        .map(|rest| serde_json::from_str(rest.split("</script>").next().unwrap()).unwrap())
+        .collect()
+}
+
 #[test]
 fn the_page_has_everything_and_needs_nothing() {
     let (folder, paths) =
@@ -69,8 +77,10 @@ fn the_page_has_everything_and_needs_nothing() {
     let figures = folder.path().join("figures");
     let html = page(&paths, &["--figures", figures.to_str().unwrap()]);
     assert_eq!(html, page(&paths, &[]), "the same runs give the same bytes");
-    for word in ["<script", "http://", "https://", "url(http", "@import", "<link", "<img", "src="] {
+    for word in ["http://", "https://", "url(http", "@import", "<link", "<img", "src="] {
+        // The names of a format and of the library that draws the charts.
         let found = html.replace("http://www.w3.org/2000/svg", "");
+        let found = found.replace("https://github.com/leeoniya/uPlot", "");
         assert!(!found.contains(word), "{word}");
     }
     for word in ["default-src &apos;none&apos;", "prefers-color-scheme:dark", "@media print"] {
@@ -79,7 +89,6 @@ fn the_page_has_everything_and_needs_nothing() {
     // Each picture has a title, a description and a table, and is a file of its own.
     let pictures = html.matches("<figure id=").count();
     assert!(pictures >= 10, "{pictures}");
-    assert_eq!(html.matches("<details><summary>Figures of").count(), pictures);
     // Each is there for wide and for narrow screens.
     for what in ["<svg ", "role=\"img\"", "<desc>"] {
         assert_eq!(html.matches(what).count(), 2 * pictures, "{what}");
@@ -88,10 +97,23 @@ fn the_page_has_everything_and_needs_nothing() {
         .unwrap()
         .map(|file| file.unwrap().file_name().into_string().unwrap())
         .collect();
-    assert_eq!(names.len(), pictures);
+    assert_eq!(html.matches("<details><summary>Figures of").count(), names.len());
+    // Of curves the page has one still picture each; over other axes they are files only.
+    let (mut shown, mut over_bytes) = (0, 0);
     for name in &names {
         let svg = fs::read_to_string(figures.join(name)).unwrap();
-        assert!(svg.starts_with("<svg ") && html.contains(svg.trim_end()), "{name}");
+        assert!(svg.starts_with("<svg "), "{name}");
+        match html.contains(svg.trim_end()) {
+            true => shown += 1,
+            false => over_bytes += usize::from(name.ends_with("-bytes.svg")),
+        }
+    }
+    assert_eq!((shown, shown + over_bytes), (pictures, names.len()));
+    for chart in charts(&html) {
+        let series = chart["series"].as_array().unwrap();
+        assert_eq!(series.len(), 2, "{chart}");
+        let all = series.iter().flat_map(|run| [&run["rounds"], &run["bytes"], &run["mean"]]);
+        assert!(all.into_iter().all(|figures| figures.as_array().unwrap().len() == 8), "{chart}");
     }
     for name in [
         "loss-rounds.svg",
@@ -130,7 +152,10 @@ fn time_is_drawn_if_it_passes() {
     let timed = ["network.preset=4g", "network.compute=fixed", "network.compute_ms=20"];
     let (_folder, paths) = runs(&[("timed", &timed), ("ideal", &[])]);
     let html = page(&paths, &[]);
-    assert!(html.contains("<figure id=\"loss-time\"") && html.contains("seconds of virtual time"));
+    let all = charts(&html);
+    let loss = all.iter().find(|chart| chart["title"] == "Training loss").unwrap();
+    assert_eq!(loss["axes"]["time"]["words"], "seconds of virtual time", "{loss}");
+    assert_eq!(loss["series"][1]["time"], json!([]), "{loss}");
     assert!(html.contains("ideal has no point in this picture."));
     assert!(html.contains("Mbit/s"), "the links' table has what [network] says");
 }

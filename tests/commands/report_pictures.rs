@@ -23,7 +23,9 @@ use tempfile::TempDir;
 struct Shown {
     folder: TempDir,
     runs: [PathBuf; 2],
+    /// Without its scripts, and with them.
     html: String,
+    whole: String,
 }
 
 impl Shown {
@@ -58,14 +60,24 @@ impl Shown {
                 .success();
         }
         let out = folder.path().join("report.html");
-        gradvine().arg("report").args(&runs).arg("--out").arg(&out).assert().success();
-        let html = fs::read_to_string(&out).unwrap();
-        Shown { folder, runs, html }
+        let figures = folder.path().join("figures");
+        let mut report = gradvine();
+        report.arg("report").args(&runs).arg("--out").arg(&out).arg("--figures").arg(figures);
+        report.assert().success();
+        let whole = fs::read_to_string(&out).unwrap();
+        // As a browser without scripts shows it: the still pictures.
+        let mut html = whole.clone();
+        while let Some(begin) = html.find("<script") {
+            let end = begin + html[begin..].find("</script>").unwrap() + "</script>".len();
+            html.replace_range(begin..end, "");
+        }
+        Shown { folder, runs, html, whole }
     }
 
     /// The SVG of a picture.
     fn picture(&self, id: &str) -> Picture {
-        Picture::of(&self.html, id)
+        let file = self.folder.path().join(format!("figures/{id}.svg"));
+        Picture::of(&fs::read_to_string(file).unwrap(), id)
     }
 
     /// The evaluations of a run: (x, y) of each round, of the mean over its nodes.
@@ -112,12 +124,7 @@ struct Picture {
 }
 
 impl Picture {
-    fn of(html: &str, id: &str) -> Picture {
-        let figure = html
-            .split(&format!("<figure id=\"{id}\""))
-            .nth(1)
-            .unwrap_or_else(|| panic!("no picture {id}"));
-        let svg = &figure[figure.find("<svg").unwrap()..figure.find("</svg>").unwrap() + 6];
+    fn of(svg: &str, id: &str) -> Picture {
         let mut reader = Reader::from_str(svg);
         let mut elements = Vec::new();
         let element = |start: &BytesStart| Element {
@@ -483,7 +490,8 @@ fn a_browser_paints_the_pictures() {
     }
     // A page without its curves fails the check: all of them, and nothing else.
     let mut bare = shown.html.clone();
-    for (id, ..) in CURVES {
+    let still = || CURVES.iter().filter(|(id, ..)| id.ends_with("-rounds"));
+    for (id, ..) in still() {
         for curve in shown.picture(id).curves() {
             bare = bare.replace(
                 &format!("d=\"{}\" fill=\"none\"", curve.attributes["d"]),
@@ -492,12 +500,57 @@ fn a_browser_paints_the_pictures() {
         }
     }
     let missed = pale(&shown, boxes, &shoot(&bare, false), false);
-    assert_eq!(missed.len(), 2 * CURVES.len(), "{missed:?}");
+    assert_eq!(missed.len(), 2 * still().count(), "{missed:?}");
     assert!(
-        CURVES.iter().all(|(id, ..)| missed
+        still().all(|(id, ..)| missed
             .iter()
             .filter(|line| line.starts_with(&format!("{id}:")))
             .count()
             == 2)
     );
+}
+
+/// With scripts each figure is one chart, whose axis is switched; nothing is wider than the window.
+#[test]
+#[ignore = "slow"]
+fn charts_are_drawn_and_their_axis_is_switched() {
+    const SCRIPT: &str = "const frame = document.querySelector('iframe'); frame.onload = () => { \
+        const page = frame.contentDocument, seen = {charts: [], window: frame.contentWindow\
+        .innerWidth, page: page.documentElement.scrollWidth}; \
+        for (const figure of page.querySelectorAll('figure.curves')) { \
+        const label = () => figure.querySelector('.u-legend .u-label').textContent; \
+        const before = label(); figure.querySelectorAll('.bar button')[1].click(); \
+        const canvas = figure.querySelector('canvas'); \
+        const inked = [...canvas.getContext('2d').getImageData(0, 0, canvas.width, \
+        canvas.height).data].filter((value) => value !== 0).length; \
+        seen.charts.push({id: figure.id, before, after: label(), inked, \
+        stills: [...figure.querySelectorAll('.picture')].filter((one) => one.clientWidth).length, \
+        buttons: figure.querySelectorAll('.bar button').length}); } \
+        document.body.textContent = JSON.stringify(seen); };";
+    let Some(browser) = browser() else {
+        println!("skipped: there is no chromium on the path");
+        return;
+    };
+    let shown = Shown::new();
+    for width in [1280, 390] {
+        let page = shown.whole.replace('&', "&amp;").replace('"', "&quot;");
+        let framed = format!(
+            "<!doctype html><body><iframe style=\"border:0;width:{width}px;height:900px\" \
+             srcdoc=\"{page}\"></iframe><script>{SCRIPT}</script>"
+        );
+        let copy = shown.folder.path().join("framed.html");
+        fs::write(&copy, framed).unwrap();
+        let dom = browse(&browser, &copy, 1400, 1000, &["--dump-dom".into()]);
+        let begin = dom.find("{\"charts\"").unwrap_or_else(|| panic!("{dom}"));
+        let seen: Value = serde_json::from_str(&dom[begin..dom.rfind('}').unwrap() + 1]).unwrap();
+        let charts = seen["charts"].as_array().unwrap();
+        assert_eq!(charts.len(), 4, "{seen}");
+        for chart in charts {
+            assert_eq!(chart["before"], "rounds", "{chart}");
+            assert_eq!(chart["after"], "payload that a node has sent", "{chart}");
+            assert_eq!((&chart["stills"], &chart["buttons"]), (&json!(0), &json!(4)), "{chart}");
+            assert!(chart["inked"].as_u64() > Some(1000), "{chart}");
+        }
+        assert_eq!(seen["page"], seen["window"], "at {width} pixels");
+    }
 }

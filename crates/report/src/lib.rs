@@ -13,6 +13,11 @@ mod summary;
 mod text;
 pub mod topology;
 
+/// The library that draws charts on pages: uPlot, under the MIT licence beside it.
+pub const UPLOT: &str = include_str!("../assets/uplot.js");
+/// Its style sheet.
+pub const UPLOT_STYLE: &str = include_str!("../assets/uplot.css");
+
 pub use banner::banner;
 pub use command_line::{command_line, program_name};
 pub use description::{description_json, description_table};

@@ -56,8 +56,8 @@ const FILES: [(&str, &str, &str); 5] = [
     ("/", "text/html; charset=utf-8", include_str!("../page/index.html")),
     ("/page.js", "text/javascript; charset=utf-8", include_str!("../page/page.js")),
     ("/page.css", "text/css; charset=utf-8", include_str!("../page/page.css")),
-    ("/uplot.js", "text/javascript; charset=utf-8", include_str!("../page/uplot.js")),
-    ("/uplot.css", "text/css; charset=utf-8", include_str!("../page/uplot.css")),
+    ("/uplot.js", "text/javascript; charset=utf-8", gradvine_report::UPLOT),
+    ("/uplot.css", "text/css; charset=utf-8", gradvine_report::UPLOT_STYLE),
 ];
 
 /// What whoever looks at the page must give.

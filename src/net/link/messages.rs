@@ -106,8 +106,8 @@ impl Link {
         None
     }
 
-    /// Takes what nodes say about themselves. Nothing more is heard from a neighbour that has passed
-    /// on what no node has said.
+    /// Takes what nodes say about themselves. Nothing more is heard from a neighbour that has
+    /// passed on what no node has said.
     fn hear(&self, records: Vec<Passed>, goodbyes: &mut Goodbyes) {
         if goodbyes.forges {
             return;

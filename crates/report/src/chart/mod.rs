@@ -304,6 +304,13 @@ struct Frame {
     wide: bool,
 }
 
+/// The colour of a line and the lengths of its dashes and gaps; of a whole line there are none.
+pub(crate) fn style(index: usize) -> (&'static str, Vec<u32>) {
+    let dashes = DASHES[index / COLOURS.len() % DASHES.len()];
+    let lengths = dashes.split(' ').filter_map(|length| length.parse().ok());
+    (COLOURS[index % COLOURS.len()], lengths.collect())
+}
+
 /// A piece of a line and its name, which shrinks to at most `spare` pixels.
 fn entry(index: usize, name: &str, (x, y): Point, spare: f64, sheet: &mut Sheet) {
     let colour = COLOURS[index % COLOURS.len()];

@@ -3,10 +3,12 @@
 use super::{
     Figure, MOST_CURVES,
     markup::{Cell, Table, bytes, grouped, number, percent},
+    style::in_the_dark,
 };
 use gradvine::run::{Point, Run, Span, Status};
+use serde_json::{Map, Value, json};
 
-use crate::chart::{Axis, Chart, Dot, Line, Spacing, Unit};
+use crate::chart::{Axis, Chart, Dot, Line, Spacing, Unit, style};
 
 /// A curve with more evaluations than this is thinned; also in the narrow picture.
 pub(super) const MOST_DOTS: usize = 500;
@@ -199,6 +201,76 @@ pub(super) fn figure(runs: &[Run], x: X, y: Y) -> Option<Figure> {
         table: table(&curves, x, y),
         id,
     })
+}
+
+/// The data of an interactive chart: for each run its points over all axes that it has; `None` if
+/// no run has a point. The axes that have no point are left out.
+pub(super) fn data(runs: &[Run], y: Y) -> Option<Value> {
+    let drawn = &runs[..runs.len().min(MOST_CURVES)];
+    let axes = [X::Rounds, X::Payload, X::Time].into_iter();
+    let axes: Vec<X> =
+        axes.filter(|x| drawn.iter().any(|run| !dots(run, *x, y).is_empty())).collect();
+    if axes.is_empty() {
+        return None;
+    }
+    let series = drawn.iter().enumerate().map(|(index, run)| {
+        let points: Vec<(&Point, Span)> =
+            run.points.iter().filter_map(|point| Some((point, y.of(point)?))).collect();
+        let place = |(place, (_, span)): (usize, &(&Point, Span))| Dot {
+            x: place as f64,
+            y: span.mean,
+            low: span.least,
+            high: span.greatest,
+        };
+        let all: Vec<Dot> = points.iter().enumerate().map(place).collect();
+        let kept = thinned(&all, MOST_DOTS);
+        let of = |figure: &dyn Fn(&Dot) -> f64| -> Vec<Value> {
+            kept.iter().map(|dot| short(figure(dot))).collect()
+        };
+        let (colour, dash) = style(index);
+        let mut one = json!({
+            "name": run.name,
+            "colour": [colour, in_the_dark(colour)],
+            "dash": dash,
+            "mean": of(&|dot| dot.y),
+        });
+        if kept.iter().any(|dot| dot.low < dot.high) {
+            one["least"] = of(&|dot| dot.low).into();
+            one["greatest"] = of(&|dot| dot.high).into();
+        }
+        for x in &axes {
+            let place =
+                |dot: &Dot| points.get(dot.x as usize).map_or(0.0, |(point, _)| x.of(point));
+            // A run without times has no place on their axis.
+            let has = !dots(run, *x, y).is_empty();
+            one[x.slug()] = if has { of(&place) } else { Vec::new() }.into();
+        }
+        one
+    });
+    let series: Vec<Value> = series.collect();
+    let axis = |x: &X| {
+        let unit = match x {
+            X::Rounds => "plain",
+            X::Payload => "bytes",
+            X::Time => "seconds",
+        };
+        (x.slug().to_string(), json!({ "name": x.over(), "words": x.words(drawn), "unit": unit }))
+    };
+    let changes = drawn.iter().flat_map(|run| &run.summary).flat_map(|summary| &summary.history);
+    Some(json!({
+        "title": y.title(),
+        "unit": if y == Y::Accuracy { "percent" } else { "plain" },
+        "log": y != Y::Accuracy,
+        "axes": axes.iter().map(axis).collect::<Map<String, Value>>(),
+        "series": series,
+        "marks": changes.map(|change| json!({ "round": change.round })).collect::<Vec<Value>>(),
+    }))
+}
+
+/// A figure with as many digits as a screen can show; one that is not finite is none.
+fn short(value: f64) -> Value {
+    let digits: Option<f64> = format!("{value:.6e}").parse().ok();
+    digits.filter(|value| value.is_finite()).map_or(Value::Null, Value::from)
 }
 
 /// Every evaluation that has the figure.

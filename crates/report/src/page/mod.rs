@@ -1,7 +1,9 @@
-//! Runs as one page: HTML with its style sheet and pictures in it, which needs no network, no
-//! script and no other file.
+//! Runs as one page: HTML with its style sheet, pictures and scripts in it, which needs no network
+//! and no other file.
 //!
-//! The pictures are SVG in the page itself. Each has a title and a description for screen readers
+//! Curves are charts that a script draws (uPlot): one for each figure, with a switch of its axis,
+//! zoom, and the figures at the cursor. Without scripts their still pictures stay, as in print. The
+//! pictures are SVG in the page itself. Each has a title and a description for screen readers
 //! and, behind it, a table of its figures. The page follows the reader's choice of light or dark,
 //! and prints. It contains no dates and no addresses of its own: the same run directories give the
 //! same bytes. Its size is bounded for any runs: curves are thinned, tables and bars are cut, and
@@ -35,6 +37,7 @@ use std::fmt::Write as _;
 use curves::{X, Y};
 use gradvine::run::{Run, Status};
 use markup::{Table, count, details, grouped, paragraph, short, text};
+use serde_json::Value;
 
 use crate::summary::{describe, which_is_the_result};
 
@@ -44,6 +47,9 @@ const MOST_CURVES: usize = 24;
 const MOST_RUNS: usize = 200;
 /// A longer experiment file is cut, in characters.
 const LONGEST_FILE: usize = 65_536;
+
+/// What draws the curves in a browser.
+const CHARTS: &str = include_str!("../../assets/charts.js");
 
 /// The mark of a page of ours, in its first line.
 const MARK: &str = "<!doctype html><!-- gradvine report -->";
@@ -94,23 +100,52 @@ impl Draft {
     }
 
     fn figure(&mut self, figure: Figure) {
-        let Figure { id, title, caption, svg, narrow, table } = &figure;
+        self.show(&figure, None, &[&figure]);
+        self.figures.push(figure);
+    }
+
+    /// A chart of these figures, one over each axis. The first one is its still picture.
+    fn chart(&mut self, figures: Vec<Figure>, data: &Value) {
+        let all: Vec<&Figure> = figures.iter().collect();
+        if let Some(first) = all.first() {
+            let mut caption = first.caption.clone();
+            for sentence in all.iter().flat_map(|figure| figure.caption.split_inclusive(". ")) {
+                if !caption.contains(sentence.trim_end()) {
+                    caption = format!("{} {sentence}", caption.trim_end());
+                }
+            }
+            let caption = caption.trim().to_string();
+            self.show(&Figure { caption, ..(*first).clone() }, Some(data), &all);
+        }
+        self.figures.extend(figures);
+    }
+
+    /// A picture, with its data if it is a chart, and the figures behind these.
+    fn show(&mut self, figure: &Figure, data: Option<&Value>, tables: &[&Figure]) {
+        let Figure { id, title, caption, svg, narrow, .. } = figure;
         let label = text(title);
         let wide = if narrow.is_some() { " wide" } else { "" };
         let _ = write!(
             self.body,
-            "<figure id=\"{id}\"><div class=\"picture{wide}\" tabindex=\"0\" role=\"group\" \
-             aria-label=\"{label}\">\n{svg}</div>\n"
+            "<figure id=\"{id}\"{}><div class=\"picture{wide}\" tabindex=\"0\" role=\"group\" \
+             aria-label=\"{label}\">\n{svg}</div>\n",
+            if data.is_some() { " class=\"curves\"" } else { "" }
         );
+        if let Some(data) = data {
+            // No text in it can end the element.
+            let json = data.to_string().replace('<', "\\u003c");
+            let _ = writeln!(self.body, "<script type=\"application/json\">{json}</script>");
+        }
         if let Some(svg) = narrow {
             let _ = write!(self.body, "<div class=\"picture narrow\">\n{svg}</div>\n");
         }
         if !caption.is_empty() {
             let _ = writeln!(self.body, "<figcaption>{}</figcaption>", text(caption));
         }
-        self.body += &details(&format!("Figures of “{title}”"), &table.html());
+        for Figure { title, table, .. } in tables {
+            self.body += &details(&format!("Figures of “{title}”"), &table.html());
+        }
         self.body += "</figure>\n";
-        self.figures.push(figure);
     }
 }
 
@@ -259,15 +294,16 @@ fn curves(runs: &[Run], y: Y, said: bool, draft: &mut Draft) -> bool {
     }
     let axes: &[X] =
         if y == Y::Consensus { &[X::Rounds] } else { &[X::Rounds, X::Payload, X::Time] };
-    let (mut any, mut timeless) = (false, false);
+    let (mut figures, mut timeless) = (Vec::new(), false);
     for &x in axes {
         match curves::figure(runs, x, y) {
-            Some(figure) => {
-                any = true;
-                draft.figure(figure);
-            }
-            None => timeless |= any && x == X::Time,
+            Some(figure) => figures.push(figure),
+            None => timeless |= !figures.is_empty() && x == X::Time,
         }
+    }
+    let any = !figures.is_empty();
+    if let Some(data) = curves::data(runs, y) {
+        draft.chart(figures, &data);
     }
     if timeless && !said {
         draft.paragraph(
@@ -350,13 +386,16 @@ fn html(runs: &[Run], draft: &Draft) -> String {
         "{MARK}\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src \
-         'unsafe-inline'\">\n\
-         <title>{title} - gradvine</title>\n<style>\n{}</style></head>\n\
+         'unsafe-inline'; script-src 'unsafe-inline'\">\n\
+         <title>{title} - gradvine</title>\n<style>\n{}{}</style></head>\n\
          <body>\n<main>\n<h1>{title}</h1>\n\
          <nav aria-label=\"Contents\"><ul>\n{contents}</ul></nav>\n{body}</main>\n\
-         <footer>Made by gradvine {} from {}.</footer>\n</body></html>\n",
+         <footer>Made by gradvine {} from {}.</footer>\n\
+         <script>\n{}</script>\n<script>\n{CHARTS}</script>\n</body></html>\n",
         style::sheet(),
+        crate::UPLOT_STYLE,
         env!("CARGO_PKG_VERSION"),
         count(runs.len(), "run directory").replace("directorys", "directories"),
+        crate::UPLOT,
     )
 }

@@ -50,6 +50,16 @@ figcaption,.note,footer{color:var(--faint);font-size:.87rem}
                      var(--link);outline-offset:2px}
 .picture svg{display:block;width:100%;max-width:61rem;height:auto;min-width:38rem}
 .narrow{display:none}
+.curves .still{display:none}
+.bar{display:flex;flex-wrap:wrap;gap:.4rem;margin:0 0 .5rem}
+.bar button{font:inherit;font-size:.82rem;padding:.15rem .6rem;border:1px solid var(--rule);\
+border-radius:4px;background:var(--paper);color:var(--ink);cursor:pointer}
+.bar button[aria-pressed=true]{background:var(--link);border-color:var(--link);\
+color:var(--paper)}
+.bar button:focus-visible{outline:2px solid var(--link);outline-offset:2px}
+.tip{position:absolute;z-index:1;padding:.1rem .45rem;border:1px solid var(--rule);\
+border-radius:4px;background:var(--paper);font-size:.78rem;white-space:nowrap;\
+pointer-events:none}
 @media screen and (max-width:42rem){.wide{display:none}.narrow{display:block}}
 .picture.narrow svg{min-width:0;max-width:32rem}
 table{border-collapse:separate;border-spacing:0;font-size:.82rem;font-variant-numeric:tabular-nums}
@@ -88,6 +98,11 @@ nav{display:none}.picture svg{min-width:0}.picture,.table{overflow:visible}
 figure,tr{break-inside:avoid}h2,h3{break-after:avoid}table{font-size:7pt}th,td{padding:.15rem \
                      .3rem}a{color:inherit;text-decoration:none}details:not([open]){display:none}}
 ";
+
+/// The counterpart of a colour in the dark.
+pub(super) fn in_the_dark(colour: &str) -> &str {
+    COLOURS.iter().find(|(light, _)| *light == colour).map_or(colour, |(_, dark)| dark)
+}
 
 pub(super) fn sheet() -> String {
     let mut css = String::from(PLAIN) + "@media screen and (prefers-color-scheme:dark){\n";
