@@ -60,6 +60,7 @@ const LAYERS: &[(&str, May)] = &[
     ("plan", May::Above),
     ("doctor", May::Above),
     ("reference", May::Only("data mixing learn experiment links")),
+    ("export", May::Only("config data files run")),
     ("onnx", May::Only("digest config data learn")),
     ("cli", May::Above),
 ];

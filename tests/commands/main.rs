@@ -13,6 +13,7 @@ mod deployment;
 mod doctor;
 mod early_stop;
 mod export;
+mod export_curves;
 mod faults;
 mod inputs;
 mod interrupts;
