@@ -20,6 +20,7 @@ mod interrupts;
 mod judging;
 mod members;
 mod no_room;
+mod on_event;
 mod output;
 mod picture;
 mod plan;

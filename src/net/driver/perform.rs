@@ -196,6 +196,7 @@ impl Driver<'_> {
         let before = std::mem::take(&mut self.before);
         let (learner, status) = (self.learner.clone(), links.status().clone());
         let work = Work::new(before, learner, saver, own.clone(), status);
+        self.observer.members(&self.cluster.part().membership.members);
         self.observer.begins(&work.learner.lent);
         self.work = Some(work);
     }
