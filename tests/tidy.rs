@@ -65,6 +65,7 @@ const LAYERS: &[(&str, May)] = &[
     ("plan", May::Above),
     ("doctor", May::Above),
     ("reference", May::Only("data mixing learn experiment links run")),
+    ("export", May::Only("config data files run")),
     ("onnx", May::Only("digest config data learn")),
     ("cli", May::Above),
 ];
@@ -234,10 +235,12 @@ fn the_core_has_no_clock_and_no_unordered_containers() {
 
 #[test]
 fn runs_do_not_read_the_clock_that_can_jump() {
-    // The doctor compares clocks; folders of runs are named by date; lines of a log have a time.
-    // Status records are numbered by the clock, and stay in order where it jumps.
+    // The doctor compares clocks; folders of runs are named by date; lines of a log have a time;
+    // people are told when something has happened. Status records are numbered by the clock, and
+    // stay in order where it jumps.
     let may = [
         "src/net/answers.rs",
+        "src/node/on_event.rs",
         "src/run/directory/begin.rs",
         "src/status/board.rs",
         "crates/terminal/src/log.rs",

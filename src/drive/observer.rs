@@ -29,6 +29,9 @@ pub trait Observer {
     /// A node has finished a round.
     fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone);
 
+    /// The rounds begin or continue with these members, in ascending order; all are linked.
+    fn members(&mut self, _node: NodeId, _members: &[NodeId]) {}
+
     /// A node begins; `lent` shows the model while a gradient is computed at it.
     fn begins(&mut self, _node: NodeId, _lent: &Lent) {}
 

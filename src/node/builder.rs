@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     EndError, Exchange, Measures, Node, Prepared,
+    command::Command,
     exchange::{self, NodeEnds},
     handle::Linked,
     prepared::{ScoreModel, results_of},
@@ -267,6 +268,7 @@ impl NodeBuilder {
         let agreed = self.agreed;
         let in_topology = origin.as_ref().map(|_| file.topology.display().to_string());
         let blame = blame_file(origin);
+        let on_event = Command::of(&file).map_err(&blame)?;
         let place = Place::new(key, &file.listen, &topology).map_err(|error| {
             let error = blame(error);
             if let Some(file) = in_topology { error.within(file) } else { error }
@@ -331,6 +333,7 @@ impl NodeBuilder {
             directory,
             checkpoints,
             complete,
+            on_event,
             blame: Box::new(blame),
             warn,
             status: file.status,

@@ -35,9 +35,11 @@
 //! each round is one call that takes the change of the model and returns the mixed model.
 
 mod builder;
+mod command;
 mod event;
 mod exchange;
 mod handle;
+mod on_event;
 mod prepared;
 
 pub use builder::NodeBuilder;
@@ -47,3 +49,5 @@ pub use handle::Node;
 pub use prepared::{NodeResult, Prepared};
 
 pub use crate::run::{EndError, Ending, Measures, Security};
+
+internals!(command::check_on_event);

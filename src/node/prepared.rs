@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 
-use super::Event;
+use super::{Event, command::Command, on_event::Notices};
 use crate::{
     config::ConfigError,
     drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError, Waiting},
@@ -61,6 +61,8 @@ pub struct Prepared {
     pub(super) checkpoints: Option<Checkpoints>,
     /// The results, if the run was over already.
     pub(super) complete: Option<NodeResult>,
+    /// What is called when the run waits, or loses a member, or ends.
+    pub(super) on_event: Option<Command>,
     pub(super) blame: Box<dyn Fn(ConfigError) -> ConfigError>,
     pub(super) warn: Warn,
     pub(super) status: StatusFile,
@@ -148,6 +150,11 @@ impl Prepared {
             events(Event::Ended);
             return Ok(complete);
         }
+        let notices = Notices::start(self.on_event, &design, node);
+        let mut events = |event: Event| {
+            notices.follow(&event);
+            events(event);
+        };
         let may_continue = design.experiment.absence.policy == Policy::Continue;
         let mut departure = directory.as_ref().filter(|_| may_continue).map(Departure::of);
         let mut observer = RunObserver {
@@ -156,7 +163,8 @@ impl Prepared {
             directory: directory.as_mut(),
             score,
             evaluate,
-            events,
+            events: &mut events,
+            notices: &notices,
             rounds: 0,
             losses: MeanLoss::default(),
             away: BTreeMap::new(),
@@ -200,6 +208,7 @@ impl Prepared {
             warn(&format!("warning: {error}"));
         }
         events(Event::Ended);
+        notices.end(&result);
         result
     }
 }
@@ -354,6 +363,7 @@ struct RunObserver<'a> {
     score: ScoreModel,
     evaluate: Option<Evaluate>,
     events: &'a mut dyn FnMut(Event),
+    notices: &'a Notices,
     rounds: u64,
     losses: MeanLoss,
     /// Why nodes are away, as it was written.
@@ -440,6 +450,10 @@ impl Observer for RunObserver<'_> {
             // It informs people only: the next change is written again.
             let _ = directory.away(&self.away);
         }
+    }
+
+    fn members(&mut self, _node: NodeId, members: &[NodeId]) {
+        self.notices.continues(members.iter().map(|node| self.name(*node)));
     }
 
     fn begins(&mut self, node: NodeId, lent: &Lent) {

@@ -119,6 +119,19 @@ pub struct NodeFile {
     /// Default: `false`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub upnp: bool,
+    /// A command that is started when the run begins to wait, loses or regains a member, fails or
+    /// ends. It gets a record on its standard input, one line of JSON, which `docs/operations.md`
+    /// describes. No shell reads its words.
+    ///
+    /// Accepts: a list of the program, as a path or as a name on PATH, and its arguments. Default:
+    /// no command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_event: Option<Vec<String>>,
+    /// Seconds after which this command is killed, with what it has started.
+    ///
+    /// Accepts: a number above 0, at most 3600. Default: 30.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_event_s: Option<f64>,
     /// The run directory to make.
     ///
     /// Accepts: the path of a folder that holds no run yet.
@@ -144,6 +157,11 @@ impl NodeFile {
         }
         for source in file.data.iter_mut().chain(&mut file.test) {
             *source = data::beside(folder, source);
+        }
+        // Without a slash it is a name on PATH.
+        let program = file.on_event.iter_mut().flatten().next();
+        if let Some(program) = program.filter(|program| program.contains('/')) {
+            *program = folder.join(&*program).display().to_string();
         }
         if let Some(init) = &mut file.init {
             let beside = folder.join(&*init);

@@ -39,7 +39,7 @@ fn replace(deployment: &Deployment, file: &str, old: &str, new: &str) {
 #[ignore = "slow"]
 fn mistakes_in_files_are_found_without_a_network() {
     type Spoil = fn(&Deployment);
-    let cases: [(&str, Spoil, &str); 9] = [
+    let cases: [(&str, Spoil, &str); 10] = [
         ("key", |all| set_mode(all, 0o644), "its mode is 644: others can read this key"),
         (
             "experiment and data",
@@ -48,6 +48,11 @@ fn mistakes_in_files_are_found_without_a_network() {
         ),
         ("out", |all| take_folder(all), "holds a run already"),
         ("node file", |all| replace(all, "london.toml", "listen", "lisen"), "lisen"),
+        (
+            "on_event",
+            |all| replace(all, "london.toml", "listen", "on_event = [\"./no\"]\nlisten"),
+            "london.toml: node.on_event = [\"",
+        ),
         ("topology", |all| replace(all, "net.toml", "\"oslo\"]", "\"olso\"]"), "olso"),
         ("experiment", |all| replace(all, "experiment.toml", "rounds = 5", "rounds = -5"), "-5"),
         ("experiment and data", |all| all.write("london.csv", "x,y,label\n1,2\n"), "london.csv"),

@@ -10,23 +10,25 @@ use predicates::str::contains;
 use crate::command::{self, folder, gradvine, within};
 
 /// A message of protocol buffers: numbers of fields with their values, in order.
-struct Message<'a>(Vec<(u64, Value<'a>)>);
+pub(crate) struct Message<'a>(Vec<(u64, Value<'a>)>);
 
 #[derive(Clone, Copy)]
-enum Value<'a> {
+pub(crate) enum Value<'a> {
     Number(u64),
+    /// A text, a message, or a number of fixed width.
     Bytes(&'a [u8]),
 }
 
 impl<'a> Message<'a> {
-    fn read(mut bytes: &'a [u8]) -> Message<'a> {
+    pub(crate) fn read(mut bytes: &'a [u8]) -> Message<'a> {
         let mut fields = Vec::new();
         while !bytes.is_empty() {
             let key = varint(&mut bytes);
             let value = match key & 7 {
                 0 => Value::Number(varint(&mut bytes)),
-                2 => {
-                    let length = varint(&mut bytes) as usize;
+                kind @ (1 | 2 | 5) => {
+                    let fixed = if kind == 1 { 8 } else { 4 };
+                    let length = if kind == 2 { varint(&mut bytes) as usize } else { fixed };
                     let (value, rest) = bytes.split_at(length);
                     bytes = rest;
                     Value::Bytes(value)
@@ -38,43 +40,43 @@ impl<'a> Message<'a> {
         Message(fields)
     }
 
-    fn all(&self, field: u64) -> impl Iterator<Item = Value<'a>> {
+    pub(crate) fn all(&self, field: u64) -> impl Iterator<Item = Value<'a>> {
         self.0.iter().filter(move |(number, _)| *number == field).map(|(_, value)| *value)
     }
 
-    fn messages(&self, field: u64) -> Vec<Message<'a>> {
+    pub(crate) fn messages(&self, field: u64) -> Vec<Message<'a>> {
         self.all(field).map(|value| Message::read(value.bytes())).collect()
     }
 
-    fn texts(&self, field: u64) -> Vec<String> {
+    pub(crate) fn texts(&self, field: u64) -> Vec<String> {
         self.all(field).map(|value| String::from_utf8(value.bytes().to_vec()).unwrap()).collect()
     }
 
-    fn numbers(&self, field: u64) -> Vec<u64> {
+    pub(crate) fn numbers(&self, field: u64) -> Vec<u64> {
         self.all(field).map(Value::number).collect()
     }
 
     /// The only value of a field.
-    fn text(&self, field: u64) -> String {
+    pub(crate) fn text(&self, field: u64) -> String {
         let [text] = self.texts(field).try_into().unwrap();
         text
     }
 
-    fn number(&self, field: u64) -> u64 {
+    pub(crate) fn number(&self, field: u64) -> u64 {
         let [number] = self.numbers(field).try_into().unwrap();
         number
     }
 }
 
 impl<'a> Value<'a> {
-    fn bytes(self) -> &'a [u8] {
+    pub(crate) fn bytes(self) -> &'a [u8] {
         match self {
             Value::Bytes(bytes) => bytes,
             Value::Number(number) => panic!("the number {number}"),
         }
     }
 
-    fn number(self) -> u64 {
+    pub(crate) fn number(self) -> u64 {
         match self {
             Value::Number(number) => number,
             Value::Bytes(bytes) => panic!("{} bytes", bytes.len()),
@@ -237,7 +239,7 @@ impl Exported {
 }
 
 fn export(folder: &Path, model: &str, words: &str) -> Exported {
-    within(folder, &["export", model, "--format", "onnx", "--out", "model.onnx"])
+    within(folder, &["export", model, "--to", "onnx", "--out", "model.onnx"])
         .success()
         .stdout(format!("model.onnx: {words}\n"));
     Exported { bytes: fs::read(folder.join("model.onnx")).unwrap() }
@@ -414,15 +416,15 @@ fn what_cannot_be_exported_is_refused() {
         command.current_dir(path).arg("export").args(arguments);
         command.assert().code(2).stderr(contains(words));
     };
-    refused(&["run"], "--format");
-    refused(&["run", "--format", "pmml"], "[possible values: onnx]");
+    refused(&["run"], "--to <FORMAT>");
+    refused(&["run", "--format", "pmml"], "[possible values: onnx, csv, tensorboard]");
     refused(&["no.safetensors", "--format", "onnx"], "no.safetensors: cannot be read");
     refused(
-        &["run", "--format", "onnx", "--out", "no/model.onnx"],
+        &["run", "--to", "onnx", "--out", "no/model.onnx"],
         "error: no/model.onnx: cannot be written",
     );
     let model = "run/model-mean.safetensors";
-    refused(&[model, "--format", "onnx", "--out", model], "is read by this command");
+    refused(&[model, "--to", "onnx", "--out", model], "is read by this command");
     fs::write(path.join("other.safetensors"), [2, 0, 0, 0, 0, 0, 0, 0, b'{', b'}']).unwrap();
     refused(&["other.safetensors", "--format", "onnx"], "not a model of this program");
 }

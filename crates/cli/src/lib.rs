@@ -52,7 +52,8 @@ Examples:
   gradvine doctor node.toml              what prevents or slows its run, and what to do
   gradvine relay relay.toml              carries links between nodes without a public address
   gradvine evaluate runs/first/model-mean.safetensors digits
-  gradvine export runs/first --format onnx           for onnxruntime and others
+  gradvine export runs/first --to onnx               for onnxruntime and others
+  gradvine export runs/first --to csv                its curves as a table; or --to tensorboard
   gradvine data describe patients.csv    what is in its columns, and a draft of an experiment
 
 Exit codes:
@@ -124,7 +125,7 @@ enum Command {
     Evaluate(evaluate::Args),
     /// A saved model's predictions for a data file, as CSV
     Predict(predict::Args),
-    /// Write a saved model for other programs: ONNX
+    /// Write a saved model, or the curves of a run, for other programs: ONNX, CSV, TensorBoard
     Export(export::Args),
     /// Look at data files before a run
     Data(data::Args),

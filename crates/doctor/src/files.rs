@@ -6,6 +6,7 @@ use gradvine::{
     experiment::Experiment,
     mixing::Topology,
     net::{Place, check_checkpoints, check_deployment, identity},
+    node::check_on_event,
     run::{NodeFile, RunDirectory, SavedFiles, Single, Space},
     units::{Bytes, NodeId},
 };
@@ -31,6 +32,11 @@ pub(crate) fn examine(path: &Path, report: &mut Report) -> Option<Examined> {
         }
     };
     note(Finding::ok("node file", path.display().to_string()));
+    match check_on_event(&file) {
+        Ok(None) => {}
+        Ok(Some(program)) => note(Finding::ok("on_event", program.display().to_string())),
+        Err(error) => note(Finding::wrong("on_event", &error.within(path.display()))),
+    }
     // Each file is read even if another is wrong.
     let key = identity::load(&file.key).map_err(|error| note(Finding::wrong("key", &error))).ok();
     if let Some(key) = &key {

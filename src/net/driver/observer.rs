@@ -11,6 +11,9 @@ pub(crate) trait NodeObserver {
     /// A round is over. May return the round after which all nodes stop.
     fn round(&mut self, elapsed: Elapsed, done: RoundDone) -> Option<Round>;
 
+    /// The rounds begin or continue with these members.
+    fn members(&mut self, _members: &[NodeId]) {}
+
     fn begins(&mut self, lent: &Lent);
 
     /// The node continues after this many rounds; reports of later rounds no longer count.
@@ -47,6 +50,10 @@ impl NodeObserver for LocalObserver<'_> {
     fn round(&mut self, elapsed: Elapsed, done: RoundDone) -> Option<Round> {
         self.observer.round(self.node, elapsed, done);
         None
+    }
+
+    fn members(&mut self, members: &[NodeId]) {
+        self.observer.members(self.node, members);
     }
 
     fn begins(&mut self, lent: &Lent) {

@@ -200,6 +200,7 @@ impl Driver<'_> {
         let (learner, status) = (self.learner.clone(), links.status().clone());
         self.telling.begin(Instant::now(), at.rounds, before.0);
         let work = Work::new(before, learner, saver, own.clone(), status);
+        self.observer.members(&self.cluster.part().membership.members);
         self.observer.begins(&work.learner.lent);
         self.work = Some(work);
     }

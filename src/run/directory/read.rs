@@ -95,6 +95,18 @@ impl Run {
     /// # Errors
     /// If a file is missing, or is not one that a run writes: the file, the line or key, the value.
     pub fn load(path: &Path, unfinished: bool) -> Result<Run, ConfigError> {
+        Run::load_with(path, unfinished, &mut |_| ())
+    }
+
+    /// The same; `see` receives every line of `metrics.jsonl` in the order of the file.
+    ///
+    /// # Errors
+    /// As [`Run::load`].
+    pub fn load_with(
+        path: &Path,
+        unfinished: bool,
+        see: &mut dyn FnMut(&Metric),
+    ) -> Result<Run, ConfigError> {
         if !path.is_dir() {
             let what = if path.exists() { "is a file" } else { "does not exist" };
             return Err(ConfigError::at("run directory", format!("{what}; {EXPECTED}"))
@@ -120,7 +132,8 @@ impl Run {
         let topology = Topology::load(&file("topology.toml"))?;
         let summary = summary(&file("summary.json"), &topology)?;
         let members = Memberships::of(summary.as_ref(), &topology, &file("summary.json"))?;
-        let Lines { rounds, last } = lines(&file("metrics.jsonl"), &members, summary.is_none())?;
+        let Lines { rounds, last } =
+            lines(&file("metrics.jsonl"), &members, summary.is_none(), see)?;
         let evaluations = rounds.len();
         let expected = |round| last.keys().filter(|node| members.has(**node, round)).count();
         let whole =
@@ -259,7 +272,12 @@ struct Lines {
 
 /// Reads one line at a time: a long run's file is larger than the data kept from it. `open` says
 /// that the run may be writing the last line just now.
-fn lines(path: &Path, members: &Memberships, open: bool) -> Result<Lines, ConfigError> {
+fn lines(
+    path: &Path,
+    members: &Memberships,
+    open: bool,
+    see: &mut dyn FnMut(&Metric),
+) -> Result<Lines, ConfigError> {
     let nodes = members.nodes;
     let cannot = |error: std::io::Error| {
         ConfigError::at("metrics", format!("cannot be read: {error}"))
@@ -299,6 +317,7 @@ fn lines(path: &Path, members: &Memberships, open: bool) -> Result<Lines, Config
             return Err(ConfigError::new(format!("{place}: round"), metric.round, problem)
                 .within(path.display()));
         }
+        see(&metric);
         // A node that left may have done rounds that the others repeated without it.
         if members.has(metric.node, metric.round) {
             rounds.entry(metric.round).or_default().add(&metric);
