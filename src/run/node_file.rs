@@ -137,6 +137,8 @@ pub struct NodeFile {
     /// Accepts: the path of a folder that holds no run yet.
     pub out: PathBuf,
     /// What this node tells about the run, and to whom.
+    ///
+    /// Accepts: a table `[status]`. Default: that of each of its keys.
     #[serde(default, skip_serializing_if = "StatusFile::is_default")]
     pub status: StatusFile,
 }

@@ -15,6 +15,8 @@ use gradvine::{
 use gradvine_watch::{FILE, Network, Token, Watched, Watcher, read, table};
 use serde_json::Value;
 
+use crate::report_pictures::{browse, browser};
+
 /// Long after anything here should have happened.
 const SOON: Duration = Duration::from_secs(60);
 
@@ -296,4 +298,36 @@ fn a_folder_that_is_gone_is_warned_of_once() {
     let warnings = warnings.lock().unwrap();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(warnings[0].contains("/nonexistent/run/status.json"), "{warnings:?}");
+}
+
+/// What a browser shows of a run: the sentence, the nodes, and texts of other nodes as text.
+#[test]
+#[ignore = "slow"]
+fn a_browser_shows_who_is_waited_for() {
+    let Some(browser) = browser() else {
+        println!("skipped: there is no chromium on the path");
+        return;
+    };
+    let page = Page::new(None);
+    let warning = "<img src=x onerror=alert(1)>".to_string();
+    page.says(Record {
+        state: State::Waiting,
+        since_ms: 4000,
+        waits_for: vec![NodeId(1)],
+        warnings: vec![warning],
+        ..trains(7)
+    });
+    let address = format!("http://{}/", page.address());
+    // The stream of events never ends, so the browser stops loading after a while.
+    let until = Instant::now() + SOON;
+    loop {
+        let dom = browse(&browser, &address, 1280, 1600, &["--timeout=4000", "--dump-dom"]);
+        let shown = ["0 waits for 1, which has not been heard of", "held up", "round 0 of 100"];
+        if shown.iter().all(|words| dom.contains(words)) {
+            assert!(dom.contains("&lt;img src=x onerror=alert(1)&gt;"), "{dom}");
+            assert!(!dom.contains("<img"), "{dom}");
+            return;
+        }
+        assert!(Instant::now() < until, "{dom}");
+    }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     command,
-    report_pictures::{browse, browser},
+    report_pictures::{address, browse, browser},
 };
 
 use command::gradvine;
@@ -100,7 +100,7 @@ fn cut<'a>(browser: &Path, drawings: impl Iterator<Item = &'a str>, width: u32) 
     }
     html += &format!("<script>{SCRIPT}</script>");
     fs::write(&page, html).unwrap();
-    let dom = browse(browser, &page, 1400, 1000, &["--dump-dom".into()]);
+    let dom = browse(browser, &address(&page), 1400, 1000, &["--dump-dom"]);
     let start = dom.find("{\"cut\"").unwrap_or_else(|| panic!("{dom}"));
     let dom = dom[start..=dom.rfind('}').unwrap()].replace("&lt;", "<").replace("&gt;", ">");
     serde_json::from_str(&dom.replace("&amp;", "&")).unwrap()

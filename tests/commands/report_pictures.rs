@@ -6,7 +6,9 @@ use crate::command;
 
 use std::{
     collections::BTreeMap,
-    env, fs,
+    env,
+    ffi::OsStr,
+    fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -279,13 +281,18 @@ pub(crate) fn browser() -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
+/// The address of a file for a browser.
+pub(crate) fn address(file: &Path) -> String {
+    format!("file://{}", file.display())
+}
+
 /// Runs the browser on a page; its standard output.
 pub(crate) fn browse(
     browser: &Path,
-    page: &Path,
+    page: &str,
     width: u32,
     height: u32,
-    more: &[String],
+    more: &[impl AsRef<OsStr>],
 ) -> String {
     let profile = folder();
     let output = Command::new(browser)
@@ -306,7 +313,7 @@ pub(crate) fn browse(
         .arg(format!("--user-data-dir={}", profile.path().display()))
         .arg(format!("--window-size={width},{height}"))
         .args(more)
-        .arg(format!("file://{}", page.display()))
+        .arg(page)
         .stdin(Stdio::null())
         .output()
         .unwrap();
@@ -334,7 +341,7 @@ fn measured(browser: &Path, folder: &Path, html: &str, width: u32) -> Value {
     );
     let copy = folder.join("measured.html");
     fs::write(&copy, framed).unwrap();
-    let dom = browse(browser, &copy, 1400, 1000, &["--dump-dom".into()]);
+    let dom = browse(browser, &address(&copy), 1400, 1000, &["--dump-dom"]);
     let text =
         &dom[dom.find("{\"page\"").unwrap_or_else(|| panic!("{dom}"))..dom.rfind('}').unwrap() + 1];
     serde_json::from_str(text).unwrap()
@@ -353,7 +360,7 @@ impl Screen {
         let mut more = vec![format!("--screenshot={}", file.display())];
         // 0 is dark, 1 light.
         more.push(format!("--blink-settings=preferredColorScheme={}", i32::from(!dark)));
-        browse(browser, &page, size.0, size.1, &more);
+        browse(browser, &address(&page), size.0, size.1, &more);
         let mut reader = png::Decoder::new(std::io::BufReader::new(fs::File::open(&file).unwrap()))
             .read_info()
             .unwrap();
@@ -540,7 +547,7 @@ fn charts_are_drawn_and_their_axis_is_switched() {
         );
         let copy = shown.folder.path().join("framed.html");
         fs::write(&copy, framed).unwrap();
-        let dom = browse(&browser, &copy, 1400, 1000, &["--dump-dom".into()]);
+        let dom = browse(&browser, &address(&copy), 1400, 1000, &["--dump-dom"]);
         let begin = dom.find("{\"charts\"").unwrap_or_else(|| panic!("{dom}"));
         let seen: Value = serde_json::from_str(&dom[begin..dom.rfind('}').unwrap() + 1]).unwrap();
         let charts = seen["charts"].as_array().unwrap();

@@ -94,12 +94,8 @@ pub(super) fn sections(file: File) -> Vec<Section> {
             ("needs", "[needs]", "Needs", none()),
         ],
     };
-    // A key that is a section of its own stands there.
-    let names: Vec<&str> = all.iter().map(|(name, ..)| *name).collect();
     let one = |(name, heading, of, defaults): (&str, &str, &str, toml::Table)| {
         let found = Type::find(of);
-        let is_key = |field: &&Field| field.name == name || !names.contains(&field.name.as_str());
-        let fields = found.fields.iter().filter(is_key);
         let key = |field: &Field| Key {
             accepts: accepts(file, name, field),
             default: default(field, &defaults),
@@ -110,7 +106,7 @@ pub(super) fn sections(file: File) -> Vec<Section> {
             name: name.to_string(),
             heading: heading.to_string(),
             about: sentence(found.about.split_once("`: ").map_or(&found.about, |(_, rest)| rest)),
-            keys: fields.map(key).collect(),
+            keys: found.fields.iter().map(key).collect(),
         }
     };
     all.into_iter().map(one).collect()
