@@ -23,7 +23,7 @@ use crate::{
     net::{Keypair, Place, RunCard, Site, identity},
     run::{
         Checkpoints, DataRecord, Design, Evaluate, NodeFile, OwnLearner, RunDirectory, RunInfo,
-        SavedFiles, Security, Single, Space, Warn,
+        SavedFiles, Security, Single, Space, StatusFile, Warn,
         checkpoint::{Every, Owner},
         count_parameters,
     },
@@ -319,10 +319,7 @@ impl NodeBuilder {
         }
         // Last: an error stands alone.
         place.warnings().iter().for_each(|warning| warn(&format!("warning: {warning}")));
-        let site = Site::new(place, &design).map_err(&blame)?;
-        if !file.status.share {
-            site.board.set_terse();
-        }
+        let site = site_of(place, &design, &file.status).map_err(&blame)?;
         Ok(Prepared {
             design,
             site,
@@ -386,6 +383,14 @@ impl NodeBuilder {
     pub fn connect_blocking(self, tensors: Vec<Tensor>, rows: u64) -> Result<Exchange, EndError> {
         futures::executor::block_on(self.connect(tensors, rows))
     }
+}
+
+fn site_of(place: Place, design: &Design, status: &StatusFile) -> Result<Site, ConfigError> {
+    let site = Site::new(place, design)?;
+    if !status.share {
+        site.board.set_terse();
+    }
+    Ok(site)
 }
 
 /// What a node runs, and how it is recorded and scored.

@@ -258,9 +258,9 @@ fn the_file_has_what_the_page_has() {
         std::thread::sleep(Duration::from_millis(50));
     };
     let (first, second) = (&found.nodes[0], &found.nodes[1]);
-    assert_eq!(found.holding_up, [second.name.clone()]);
+    assert_eq!(found.holding_up, std::slice::from_ref(&second.name));
     assert_eq!((first.state.as_str(), second.state.as_str()), ("waiting", "unknown"));
-    assert_eq!(first.waits_for, [second.name.clone()]);
+    assert_eq!(first.waits_for, std::slice::from_ref(&second.name));
     assert_eq!(first.links[0].reason, "refused \\u001b[31m", "no control character");
     let shown = table(&found, Some(60));
     assert!(shown.lines().all(|line| line.chars().count() <= 60), "{shown}");

@@ -126,7 +126,7 @@
       plot.over.append(plot.tip);
       // The edges of bands are no lines of their own.
       for (const [index, row] of [...host.querySelectorAll(".u-series")].entries()) {
-        if (index > 0 && index % 3 !== 1) row.hidden = true;
+        if (index > 0 && index % 3 !== 1) row.style.display = "none";
       }
       const buttons = Object.entries(data.axes).map(([key, { name }]) =>
         button(name, key === axis, () => { axis = key; draw(); }));
@@ -136,6 +136,7 @@
       bar.children[focused]?.focus();
     };
     for (const still of figure.querySelectorAll(".picture")) still.classList.add("still");
+    figure.querySelector(".drawn")?.classList.add("still");
     figure.prepend(bar, host);
     draw();
     dark.addEventListener("change", draw);

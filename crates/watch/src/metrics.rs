@@ -87,11 +87,10 @@ impl Collector for Figures {
                 let Some(value) = figure(node) else { continue };
                 let labels = [("node", node.name.as_str())];
                 let mut of_node = metric.encode_family(&labels)?;
-                match grows {
-                    true => {
-                        of_node.encode_counter::<Vec<(String, String)>, _, f64>(&value, None)?
-                    }
-                    false => of_node.encode_gauge(&value)?,
+                if grows {
+                    of_node.encode_counter::<Vec<(String, String)>, _, f64>(&value, None)?;
+                } else {
+                    of_node.encode_gauge(&value)?;
                 }
             }
         }

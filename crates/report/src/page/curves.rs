@@ -203,6 +203,11 @@ pub(super) fn figure(runs: &[Run], x: X, y: Y) -> Option<Figure> {
     })
 }
 
+/// Whether a sentence of a caption is true however the figures are drawn.
+pub(super) fn is_about_the_data(sentence: &str) -> bool {
+    sentence.starts_with("Curves are thinned") || sentence.contains("has no point in this picture")
+}
+
 /// The data of an interactive chart: for each run its points over all axes that it has; `None` if
 /// no run has a point. The axes that have no point are left out.
 pub(super) fn data(runs: &[Run], y: Y) -> Option<Value> {

@@ -139,8 +139,19 @@ impl Draft {
         if let Some(svg) = narrow {
             let _ = write!(self.body, "<div class=\"picture narrow\">\n{svg}</div>\n");
         }
-        if !caption.is_empty() {
-            let _ = writeln!(self.body, "<figcaption>{}</figcaption>", text(caption));
+        // Some of it is about the still picture only.
+        let (about, drawn): (Vec<&str>, Vec<&str>) = caption
+            .split_inclusive(". ")
+            .partition(|line| data.is_none() || curves::is_about_the_data(line));
+        for (class, lines) in [("", about), (" class=\"drawn\"", drawn)] {
+            if !lines.is_empty() {
+                let words = lines.concat();
+                let _ = writeln!(
+                    self.body,
+                    "<figcaption{class}>{}</figcaption>",
+                    text(words.trim_end())
+                );
+            }
         }
         for Figure { title, table, .. } in tables {
             self.body += &details(&format!("Figures of “{title}”"), &table.html());
