@@ -1,6 +1,7 @@
 //! Builds a node from its file or from values.
 
 use std::{
+    any::Any,
     collections::BTreeSet,
     path::{Path, PathBuf},
     sync::Arc,
@@ -122,7 +123,11 @@ pub struct NodeBuilder {
     evaluate: Option<Evaluate>,
     warn: Warn,
     fresh: bool,
+    pub(super) beside: Option<Beside>,
 }
+
+/// What is made when a node is prepared, and dropped when it has ended.
+pub(super) type Beside = Box<dyn FnOnce(&Prepared) -> Box<dyn Any> + Send>;
 
 impl NodeBuilder {
     /// A node from these values. `topology` names the PeerIds of `key` and of all other nodes, with
@@ -142,6 +147,7 @@ impl NodeBuilder {
             evaluate: None,
             warn: Arc::new(|line| tracing::warn!("{line}")),
             fresh: false,
+            beside: None,
         }
     }
 
@@ -255,6 +261,18 @@ impl NodeBuilder {
     #[must_use]
     pub fn warn(mut self, warn: Warn) -> NodeBuilder {
         self.warn = warn;
+        self
+    }
+
+    /// Calls `begin` when the node's files are read, before it runs, if it is started on a thread of
+    /// its own; what that returns is dropped when the node has ended. With it a program watches the
+    /// records of all nodes ([`Prepared::board`]).
+    #[must_use]
+    pub fn beside<T: 'static>(
+        mut self,
+        begin: impl FnOnce(&Prepared) -> T + Send + 'static,
+    ) -> NodeBuilder {
+        self.beside = Some(Box::new(move |prepared| Box::new(begin(prepared))));
         self
     }
 

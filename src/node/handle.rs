@@ -81,7 +81,7 @@ impl Node {
         NodeBuilder::load(path.as_ref())
     }
 
-    pub(super) fn start(builder: NodeBuilder) -> Node {
+    pub(super) fn start(mut builder: NodeBuilder) -> Node {
         let (sender, events) = mpsc::channel(UNREAD);
         let (report, result) = oneshot::channel();
         let stop = Arc::new(AtomicBool::new(false));
@@ -100,12 +100,16 @@ impl Node {
                 }
             };
             let mut stop = || asked.load(Ordering::Relaxed);
+            let beside = builder.beside.take();
             let result = builder.prepare().map_err(EndError::Setup).and_then(|prepared| {
                 // It is set only here.
                 let folder = prepared.directory().map(|made| made.path().to_path_buf());
                 let _ = tell.set((Arc::clone(prepared.design()), prepared.node(), folder));
                 let recorder = prepared.recorder();
-                prepared.run(recorder, &mut events, &mut stop)
+                let beside = beside.map(|begin| begin(&prepared));
+                let result = prepared.run(recorder, &mut events, &mut stop);
+                drop(beside);
+                result
             });
             // The receiver may be dropped: then nothing needs the result.
             let _ = report.send(result);

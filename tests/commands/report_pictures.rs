@@ -526,14 +526,16 @@ fn charts_are_drawn_and_their_axis_is_switched() {
         .innerWidth, page: page.documentElement.scrollWidth}; \
         for (const figure of page.querySelectorAll('figure.curves')) { \
         const label = () => figure.querySelector('.u-legend .u-label').textContent; \
-        const before = label(); figure.querySelectorAll('.bar button')[1].click(); \
+        figure.before = label(); figure.querySelectorAll('.bar button')[1].click(); } \
+        setTimeout(() => { for (const figure of page.querySelectorAll('figure.curves')) { \
+        const label = () => figure.querySelector('.u-legend .u-label').textContent; \
         const canvas = figure.querySelector('canvas'); \
         const inked = [...canvas.getContext('2d').getImageData(0, 0, canvas.width, \
         canvas.height).data].filter((value) => value !== 0).length; \
-        seen.charts.push({id: figure.id, before, after: label(), inked, \
+        seen.charts.push({id: figure.id, before: figure.before, after: label(), inked, \
         stills: [...figure.querySelectorAll('.picture')].filter((one) => one.clientWidth).length, \
         buttons: figure.querySelectorAll('.bar button').length}); } \
-        document.body.textContent = JSON.stringify(seen); };";
+        document.body.textContent = JSON.stringify(seen); }, 500); };";
     let Some(browser) = browser() else {
         println!("skipped: there is no chromium on the path");
         return;
@@ -547,7 +549,13 @@ fn charts_are_drawn_and_their_axis_is_switched() {
         );
         let copy = shown.folder.path().join("framed.html");
         fs::write(&copy, framed).unwrap();
-        let dom = browse(&browser, &address(&copy), 1400, 1000, &["--dump-dom"]);
+        let dom = browse(
+            &browser,
+            &address(&copy),
+            1400,
+            1000,
+            &["--dump-dom", "--virtual-time-budget=3000"],
+        );
         let begin = dom.find("{\"charts\"").unwrap_or_else(|| panic!("{dom}"));
         let seen: Value = serde_json::from_str(&dom[begin..dom.rfind('}').unwrap() + 1]).unwrap();
         let charts = seen["charts"].as_array().unwrap();

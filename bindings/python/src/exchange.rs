@@ -17,6 +17,7 @@ use gradvine::{
     gossip::plan,
     node::{self, Event, Measures, Node, NodeResult, Step},
 };
+use gradvine_watch::Watcher;
 use pyo3::{
     buffer::PyBuffer,
     exceptions::PyTypeError,
@@ -127,7 +128,12 @@ impl Exchange {
         let tensors = of_described(tensors);
         let mut builder = (Node::builder(file).map_err(of_config)?)
             .initial(initial.to_vec(py)?)
-            .evaluate(move |_| lock(&shared).clone());
+            .evaluate(move |_| lock(&shared).clone())
+            .beside(|prepared| {
+                let warn = Arc::new(|line: &str| tracing::warn!("{line}"));
+                // Training goes on where nobody can watch it.
+                Watcher::of(prepared, warn).inspect_err(|error| tracing::warn!("{error}"))
+            });
         for (key, value) in agreed {
             builder = builder.agree(key, value);
         }

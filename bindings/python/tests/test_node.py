@@ -355,6 +355,17 @@ def test_measures_and_evaluations_are_in_the_files_of_all(nodes):
         assert {path.name for path in result.files} >= {"summary.json", "model-mean.safetensors"}
 
 
+def test_the_run_is_watched_from_the_folder_of_each_node(nodes):
+    """`gradvine status` reads what a node knows of all from its run folder."""
+    files = nodes("ring:3", {"run.rounds": 20})
+    everywhere(files, lambda node, file: descend(file, node))
+    for node, file in enumerate(files):
+        [known] = Path(file).parent.rglob("status.json")
+        network = json.loads(known.read_text())
+        assert network["state"] == "done" and network["version"] == 1
+        assert network["nodes"][node]["round"] == 20
+
+
 def test_an_evaluation_that_raises_does_not_harm_the_run(nodes):
     def measure(node: int, file: Path) -> gradvine.Result:
         bowl = Bowl(node)

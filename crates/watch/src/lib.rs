@@ -25,8 +25,9 @@ mod serve;
 mod table;
 
 use std::{
+    fs, io,
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{self, RecvTimeoutError},
@@ -35,7 +36,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gradvine::{config::ConfigError, files, mixing::Topology, run::Warn, status::Board, threads};
+use gradvine::{
+    config::ConfigError, files, mixing::Topology, node::Prepared, run::Warn, status::Board, threads,
+};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::watch;
 
@@ -54,6 +57,9 @@ pub use self::{
 
 /// The file of a run folder with the newest [`Network`].
 pub const FILE: &str = "status.json";
+
+/// A file that every run folder has.
+const EXPERIMENT: &str = "experiment.toml";
 
 /// How often a watcher looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -134,6 +140,24 @@ fn clock() -> String {
 }
 
 impl Watcher {
+    /// Watches the run of a node as its file says (`[status]`).
+    ///
+    /// # Errors
+    /// As [`Watcher::start`], or if the file of the token is no token.
+    pub fn of(prepared: &Prepared, warn: Warn) -> Result<Watcher, ConfigError> {
+        let design = prepared.design();
+        let watched = Watched {
+            run: design.experiment.run.id.clone(),
+            topology: Arc::clone(&design.topology),
+            rounds: design.experiment.run.rounds,
+            board: prepared.board(),
+            folder: prepared.directory().map(|made| made.path().to_path_buf()),
+        };
+        let status = prepared.status();
+        let token = status.token.as_deref().map(Token::load).transpose()?;
+        Watcher::start(watched, status.listen.map(|listen| (listen, token)), warn)
+    }
+
     /// Begins to watch; with an address it also serves what it sees there. `warn` shows a line to
     /// the user.
     ///
@@ -175,8 +199,7 @@ impl Watcher {
                 shared.looks.send_modify(|looks| *looks += 1);
                 if let Some(folder) = folder {
                     let since = shared.lock().events.next().saturating_sub(IN_FILE);
-                    let (json, _) = shared.json(since);
-                    let written = files::replace(&folder.join(FILE), json.as_bytes());
+                    let written = write(folder, &shared.json(since).0);
                     if let (Err(error), false) = (&written, file_fails) {
                         let path = folder.join(FILE);
                         warn(&format!("warning: {}: {error}", path.display()));
@@ -198,6 +221,19 @@ impl Watcher {
     pub fn address(&self) -> Option<SocketAddr> {
         self.server.as_ref().map(serve::Server::address)
     }
+}
+
+/// Writes the file of a run folder. One in which nothing has run is removed by its node: then this
+/// leaves nothing behind.
+fn write(folder: &Path, json: &str) -> io::Result<()> {
+    let path = folder.join(FILE);
+    if folder.join(EXPERIMENT).exists() {
+        files::replace(&path, json.as_bytes())?;
+    }
+    if !folder.join(EXPERIMENT).exists() {
+        let _ = fs::remove_file(&path).and_then(|()| fs::remove_dir(folder));
+    }
+    Ok(())
 }
 
 impl Drop for Watcher {

@@ -17,8 +17,9 @@ use super::{
 use crate::{config::ConfigError, data::check_output, files, inputs, run::Summary};
 
 /// The files that a run writes before its first round, and its summaries.
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     AWAY,
+    STATUS,
     "metrics.jsonl",
     "experiment.toml",
     "topology.toml",
@@ -26,6 +27,9 @@ const FILES: [&str; 7] = [
     "summary.json",
     MODEL_CARD,
 ];
+
+/// What a node knows of all while it runs.
+pub(crate) const STATUS: &str = "status.json";
 
 /// Why nodes are away, as a node has seen it last.
 pub(crate) const AWAY: &str = "away.json";

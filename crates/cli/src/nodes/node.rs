@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use gradvine::{
     memory,
-    node::{Event, Node, Prepared},
+    node::{Event, Node},
     run::EndError,
 };
 use gradvine_report::node_table;
@@ -12,7 +12,7 @@ use gradvine_terminal::{
     Display, Exit, Interrupt, note, note_warnings, output_width, print_json, print_results,
     show_reading, warnings,
 };
-use gradvine_watch::{Token, Watched, Watcher};
+use gradvine_watch::Watcher;
 
 /// The arguments of `gradvine node`
 #[derive(clap::Args, Debug)]
@@ -64,22 +64,6 @@ pub(crate) struct Args {
     pub log_format: super::Format,
 }
 
-/// Begins to look at what all nodes say, and serves it if the node's file says so.
-fn watch(prepared: &Prepared) -> Result<Watcher, Exit> {
-    let design = prepared.design();
-    let watched = Watched {
-        run: design.experiment.run.id.clone(),
-        topology: Arc::clone(&design.topology),
-        rounds: design.experiment.run.rounds,
-        board: prepared.board(),
-        folder: prepared.directory().map(|made| made.path().to_path_buf()),
-    };
-    let status = prepared.status();
-    let token = status.token.as_deref().map(Token::load).transpose()?;
-    let listen = status.listen.map(|listen| (listen, token));
-    Ok(Watcher::start(watched, listen, warnings())?)
-}
-
 /// Runs one node of a network of machines.
 pub(crate) fn run(args: Args) -> Result<(), Exit> {
     if args.no_space_check {
@@ -118,7 +102,7 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
         note!("{}", prepared.describe());
     }
     let rounds = design.experiment.run.rounds;
-    let watcher = watch(&prepared)?;
+    let watcher = Watcher::of(&prepared, warnings())?;
     if let Some(address) = watcher.address().filter(|_| speaks) {
         note!("the run is shown at http://{address}/");
     }
