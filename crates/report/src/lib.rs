@@ -13,7 +13,7 @@ mod summary;
 mod text;
 pub mod topology;
 
-/// The library that draws charts on pages: uPlot, under the MIT licence beside it.
+/// The library that draws charts on pages: uPlot, under the MIT licence at its begin.
 pub const UPLOT: &str = include_str!("../assets/uplot.js");
 /// Its style sheet.
 pub const UPLOT_STYLE: &str = include_str!("../assets/uplot.css");
