@@ -264,9 +264,9 @@ impl NodeBuilder {
         self
     }
 
-    /// Calls `begin` when the node's files are read, before it runs, if it is started on a thread of
-    /// its own; what that returns is dropped when the node has ended. With it a program watches the
-    /// records of all nodes ([`Prepared::board`]).
+    /// Calls `begin` when the node's files are read, before it runs, if it is started on a thread
+    /// of its own; what that returns is dropped when the node has ended. With it a program watches
+    /// the records of all nodes ([`Prepared::board`]).
     #[must_use]
     pub fn beside<T: 'static>(
         mut self,
