@@ -154,6 +154,21 @@ impl Board {
         known.records.insert(self.me, Heard { record, at: now, bytes: bytes.into(), signature });
     }
 
+    /// Says once more what this node has said last, if that is so old, with a change.
+    pub(crate) fn repeat(
+        &self,
+        now: Instant,
+        after: Duration,
+        change: impl FnOnce(&mut Record, Duration),
+    ) {
+        let Some(Heard { mut record, at, .. }) = self.of(self.me) else { return };
+        let age = now.saturating_duration_since(at);
+        if age >= after {
+            change(&mut record, age);
+            self.say(now, record);
+        }
+    }
+
     /// The figures of this node's evaluation after so many rounds, for its next records.
     pub(crate) fn evaluated(&self, rounds: u64, figures: BTreeMap<String, f64>) {
         self.lock().evaluated = Some((rounds, figures));

@@ -21,7 +21,7 @@ use crate::{
         waiting::pace::{Alive, Pace, Paces},
     },
     net::{link::wire::Message, transport::dial::Reached},
-    status::Board,
+    status::{Board, State as Doing},
     units::NodeId,
 };
 
@@ -62,6 +62,9 @@ pub(crate) struct Wire {
     /// Whether the newest connection goes through a relay.
     pub relayed: bool,
 }
+
+/// The core of a node says what it does a little more often than this.
+const SAID: Duration = Duration::from_millis(1500);
 
 /// What a node has said is old after this time: it may have stopped.
 const FRESH: Duration = Duration::from_secs(5);
@@ -347,6 +350,20 @@ impl Status {
         self.work().own = working.then(clock::now);
     }
 
+    /// A node at work says so: the thread of its core, which makes its records, has no time.
+    pub(crate) fn say_at_work(&self, now: Instant) {
+        let Some(since) = self.work().own else { return };
+        self.board.repeat(now, SAID, |record, age| {
+            let worked = now.saturating_duration_since(since);
+            record.since_ms = match record.state {
+                Doing::Computing => record.since_ms + age.as_millis() as u64,
+                _ => worked.as_millis() as u64,
+            };
+            record.state = Doing::Computing;
+            record.waits_for.clear();
+        });
+    }
+
     /// Adds a beat of this node if it has worked for half of `every` and added none within that
     /// time.
     pub(crate) fn beat(&self, me: NodeId, every: Duration) {
@@ -401,7 +418,7 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::driver::clock::virtual_time;
+    use crate::{net::driver::clock::virtual_time, status::Record};
 
     const HEARTBEAT: Duration = Duration::from_millis(10);
 
@@ -419,6 +436,24 @@ mod tests {
         status.trouble(NodeId(1), "the cause".into());
         status.closed(NodeId(1), "a guess".into());
         assert_eq!(status.missing()[0].1, "the cause");
+    }
+
+    #[test]
+    fn a_node_whose_core_is_at_work_still_says_so() {
+        let status = status(&[]);
+        let now = Instant::now();
+        let waits =
+            Record { state: Doing::Waiting, waits_for: vec![NodeId(1)], ..Record::default() };
+        status.board.say(now, waits);
+        let later = now + Duration::from_secs(9);
+        status.say_at_work(later);
+        let age = |status: &Status| later - status.board.of(NodeId(0)).unwrap().at;
+        assert_eq!(age(&status).as_secs(), 9, "it is not at work");
+        status.set_working(true);
+        status.say_at_work(later);
+        let said = status.board.of(NodeId(0)).unwrap().record;
+        assert_eq!((age(&status).as_secs(), said.state), (0, Doing::Computing));
+        assert!(said.waits_for.is_empty());
     }
 
     #[test]

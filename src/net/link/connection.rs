@@ -235,7 +235,9 @@ impl Link {
 
     /// What nodes have said about themselves since it was passed on.
     fn records(&self, open: &mut Open) -> Option<Message> {
-        let news = self.status.board().news(Instant::now(), &mut open.sent_records);
+        let now = Instant::now();
+        self.status.say_at_work(now);
+        let news = self.status.board().news(now, &mut open.sent_records);
         (!news.is_empty()).then_some(Message::Status(news))
     }
 
