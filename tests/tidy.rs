@@ -236,11 +236,9 @@ fn the_core_has_no_clock_and_no_unordered_containers() {
 #[test]
 fn runs_do_not_read_the_clock_that_can_jump() {
     // The doctor compares clocks; folders of runs are named by date; lines of a log have a time;
-    // people are told when something has happened. Status records are numbered by the clock, and
-    // stay in order where it jumps.
+    // status records are numbered by the clock, and stay in order where it jumps.
     let may = [
         "src/net/answers.rs",
-        "src/node/on_event.rs",
         "src/run/directory/begin.rs",
         "src/status/board.rs",
         "crates/terminal/src/log.rs",

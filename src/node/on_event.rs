@@ -17,14 +17,13 @@ use std::{
     collections::{BTreeSet, VecDeque},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
-    time::{Instant, SystemTime},
+    time::Instant,
 };
 
 use serde::Serialize;
-use time::OffsetDateTime;
 
 use super::{EndError, Event, NodeResult, command::Command};
-use crate::{run::Design, threads, units::NodeId};
+use crate::{run::Design, status::utc, threads, units::NodeId};
 
 /// The version of the form of a record.
 const VERSION: u32 = 1;
@@ -227,7 +226,7 @@ impl Notifier {
     fn tell(&self, event: Kind, nodes: Vec<String>, text: String) {
         if self.worker.is_some() {
             let (run, node) = (self.run.clone(), self.node.clone());
-            let (version, time, round) = (VERSION, now(), self.round);
+            let (version, time, round) = (VERSION, utc(), self.round);
             self.queue.push(Record { version, run, node, event, time, round, nodes, text });
         }
     }
@@ -315,14 +314,6 @@ impl Queue {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The time in UTC, such as `2026-01-02T03:04:05Z`.
-fn now() -> String {
-    let now = OffsetDateTime::from(SystemTime::now());
-    let (year, month, day) = (now.year(), u8::from(now.month()), now.day());
-    let (hour, minute, second) = (now.hour(), now.minute(), now.second());
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
 #[cfg(target_os = "linux")]

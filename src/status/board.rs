@@ -20,6 +20,7 @@ use std::{
 use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
 use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::record::{LONGEST, Record};
 use crate::{
@@ -93,6 +94,13 @@ fn layout() -> Configuration<LittleEndian, Fixint, Limit<LONGEST>> {
 
 fn statement(bytes: &[u8]) -> Vec<u8> {
     [PREFIX, bytes].concat()
+}
+
+/// The time in UTC, such as `2026-01-02T03:04:05Z`.
+pub fn utc() -> String {
+    let now = OffsetDateTime::now_utc();
+    let now = now.replace_nanosecond(0).unwrap_or(now);
+    now.format(&Rfc3339).unwrap_or_default()
 }
 
 /// Milliseconds since 1970.
@@ -179,6 +187,10 @@ impl Board {
     /// # Errors
     /// The first one that its node has not said so; those before it are taken.
     pub(crate) fn hear(&self, now: Instant, passed: Vec<Passed>) -> Result<(), Forged> {
+        if let Some(pair) = passed.windows(2).find(|pair| pair[0].node >= pair[1].node) {
+            // So a message costs one check of a signature for each node, at the most.
+            return Err(Forged { node: pair[1].node, problem: "each node has one, in order" });
+        }
         for Passed { node, age_ms, record: bytes, signature } in passed {
             let forged = |problem| Forged { node, problem };
             if node.index() >= self.nodes {
@@ -324,6 +336,8 @@ mod tests {
         assert_eq!(refused(&|one| one.record[9] ^= 1), "it is not signed by that node");
         assert_eq!(refused(&|one| one.node = NodeId(2)), "it is not signed by that node");
         assert_eq!(refused(&|one| one.node = NodeId(4)), "no node has this number");
+        let twice = [news.clone(), news.clone()].concat();
+        assert_eq!(b.hear(now, twice).unwrap_err().problem, "each node has one, in order");
         let long = |one: &mut Passed| one.record.resize(LONGEST + 1, 0);
         assert_eq!(refused(&long), "it is longer than a record may be");
         // Signed by its node, but not a record.

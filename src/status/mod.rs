@@ -11,5 +11,5 @@ mod board;
 mod record;
 
 pub use crate::cluster::waiting::pace::slowest;
-pub use board::{Board, Heard, Passed};
+pub use board::{Board, Heard, Passed, utc};
 pub use record::{Kept, LinkRecord, Record, State};
