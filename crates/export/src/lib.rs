@@ -4,7 +4,7 @@
 //! | format | file | one |
 //! |---|---|---|
 //! | CSV | `metrics.csv` | row per node and evaluation, with every digit |
-//! | TensorBoard | `NODE/events.out.tfevents.0000000000.gradvine` | event per evaluation, its scalars in `f32` |
+//! | TensorBoard | `NODE/events.out.tfevents.0000000000.gradvine` | event per evaluation, in `f32` |
 //!
 //! Everything comes from `metrics.jsonl`, also of a run that failed or has not ended.
 #![forbid(unsafe_code)]
@@ -96,8 +96,8 @@ fn check_folder(folder: &Path, named: &Path) -> Result<(), ConfigError> {
     Err(ConfigError::new(OUT, folder.display(), problem))
 }
 
-/// Checks that a file may be written: that there is none, or that it may be overwritten, and that
-/// it is none of the run's.
+/// Checks that a file may be written: it is no file of the run, and it does not exist or may be
+/// overwritten.
 fn check_free(path: &Path, overwrite: bool) -> Result<(), ConfigError> {
     let problem = match fs::symlink_metadata(path) {
         Ok(there) if there.is_dir() => "is a folder; name a file, such as metrics.csv",

@@ -304,7 +304,7 @@ struct Frame {
     wide: bool,
 }
 
-/// The colour of a line and the lengths of its dashes and gaps; of a whole line there are none.
+/// The colour of a line, and the lengths of its dashes and gaps. A solid line has none.
 pub(crate) fn style(index: usize) -> (&'static str, Vec<u32>) {
     let dashes = DASHES[index / COLOURS.len() % DASHES.len()];
     let lengths = dashes.split(' ').filter_map(|length| length.parse().ok());

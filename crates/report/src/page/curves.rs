@@ -272,7 +272,7 @@ pub(super) fn data(runs: &[Run], y: Y) -> Option<Value> {
     }))
 }
 
-/// A figure with as many digits as a screen can show; one that is not finite is none.
+/// A number with seven digits; null if it is not finite.
 fn short(value: f64) -> Value {
     let digits: Option<f64> = format!("{value:.6e}").parse().ok();
     digits.filter(|value| value.is_finite()).map_or(Value::Null, Value::from)
