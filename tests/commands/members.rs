@@ -7,7 +7,7 @@ use crate::command;
 use std::{
     fs,
     io::{Read, Write},
-    net::{Shutdown, TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
@@ -18,12 +18,13 @@ use std::{
 };
 
 use command::{Running, folder, gradvine, json, program, until_running};
+use gradvine::{experiment::Transport, net::free_ports};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Five nodes on a ring, each with its own rows and key. Every link goes through passages.
 pub(crate) struct Ring {
-    folder: TempDir,
+    pub folder: TempDir,
     sets: Vec<String>,
     pub links: Vec<[Passage; 2]>,
     /// How long the passages hold what they pass on, in ms: rounds are slow until all that a test
@@ -98,6 +99,21 @@ impl Ring {
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.contains(from), "{text}");
         fs::write(path, text.replace(from, to)).unwrap();
+    }
+
+    /// Lets node 0 serve its page.
+    pub(crate) fn serve(&self) {
+        let port = free_ports(Transport::Tcp, 1).unwrap()[0];
+        let text = fs::read_to_string(self.file(0)).unwrap();
+        let text = format!("{text}\n[status]\nlisten = \"127.0.0.1:{port}\"\n");
+        fs::write(self.file(0), text).unwrap();
+    }
+
+    /// Where that is.
+    pub(crate) fn page(&self) -> SocketAddr {
+        let text = fs::read_to_string(self.file(0)).unwrap();
+        let (_, address) = text.split_once("[status]\nlisten = \"").unwrap();
+        address.split('"').next().unwrap().parse().unwrap()
     }
 
     /// A node's file.

@@ -10,13 +10,13 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use command::{Deployment, NAMES, Reach, Running, gradvine, json, until_running};
 use serde_json::Value;
 
-use crate::members::Ring;
+use crate::{members::Ring, page::painted, report_pictures::browser};
 
 /// What a node of a ring knows, and the exit code of the command that tells it.
 fn status(ring: &Ring, node: usize) -> (i32, Value) {
@@ -36,8 +36,10 @@ fn names(network: &Value) -> BTreeSet<String> {
     all.into_iter().flatten().map(|name| name.as_str().unwrap().to_string()).collect()
 }
 
-/// Waits until each of these nodes names exactly those, and returns what the first one says.
+/// Waits until each of these nodes names exactly those, and returns what the first one says. Prints
+/// how long that took; a browser, if there is one, paints the same.
 fn until_named(ring: &Ring, seen_by: &[usize], expected: &[&str]) -> Value {
+    let started = Instant::now();
     let expected: BTreeSet<String> = expected.iter().map(ToString::to_string).collect();
     let mut last = Value::Null;
     for &node in seen_by {
@@ -50,6 +52,16 @@ fn until_named(ring: &Ring, seen_by: &[usize], expected: &[&str]) -> Value {
             }
             is_so
         });
+    }
+    println!("{expected:?} named by {seen_by:?} after {:.1} s", started.elapsed().as_secs_f64());
+    if let Some(browser) = browser() {
+        let painted = painted(&browser, ring.folder.path(), ring.page());
+        for name in &expected {
+            let holder = format!("{name}, which holds up the run");
+            assert!(expected.len() > 1 || painted.contains(&holder), "{holder}: {painted}");
+        }
+        let nobody = "id=\"no-holders\" hidden";
+        assert_eq!(painted.contains(nobody), !expected.is_empty(), "{painted}");
     }
     last
 }
@@ -64,6 +76,7 @@ fn sentence(network: &Value) -> &str {
 #[ignore = "slow"]
 fn each_fault_is_named_by_all_that_see_it() {
     let ring = Ring::new(1_000_000, 600.0, &[]);
+    ring.serve();
     // At the pace of the machine, so that a slow node is one.
     ring.delay.store(0, Ordering::Relaxed);
     let mut nodes = ring.start_all();

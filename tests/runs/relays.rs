@@ -20,11 +20,12 @@ use gradvine::{
     mixing::{FileFormat, Topology},
     net::{Keypair, Relay, RelayEvent, RelayFile, free_ports, identity},
     node::{EndError, Event, Node, NodeBuilder},
+    status::Board,
 };
 
 use crate::{
     bowl::{self, Bowl},
-    until_event,
+    until, until_event,
 };
 
 const D: usize = 5_000;
@@ -72,6 +73,8 @@ struct Setup {
     file: RelayFile,
     keys: Vec<Keypair>,
     topology: Topology,
+    /// What the nodes say, once they are prepared.
+    boards: Arc<Mutex<Vec<Arc<Board>>>>,
     _folder: tempfile::TempDir,
 }
 
@@ -95,7 +98,7 @@ fn setup() -> Setup {
     let (file, path) = relay_file(folder.path(), port);
     fs::write(path, &text).unwrap();
     let topology = Topology::from_text(&text, FileFormat::Toml, "pair").unwrap();
-    Setup { file, keys, topology, _folder: folder }
+    Setup { file, keys, topology, boards: Arc::default(), _folder: folder }
 }
 
 /// Starts both nodes, which listen nowhere: only the relay connects them.
@@ -112,6 +115,10 @@ fn builder(setup: &Setup, experiment: &Experiment, node: usize) -> NodeBuilder {
     NodeBuilder::new(setup.keys[node].clone(), setup.topology.clone(), experiment.clone())
         .initial(vec![0.0; D])
         .objective(bowl(node))
+        .beside({
+            let boards = Arc::clone(&setup.boards);
+            move |prepared| boards.lock().unwrap().push(prepared.board())
+        })
 }
 
 fn check(experiment: &Experiment, nodes: Vec<Result<Node, EndError>>) {
@@ -144,6 +151,13 @@ fn a_relay_that_is_started_again_is_found_again() {
     until_event(first, "the first round", |event| matches!(event, Event::Round { .. }));
     relay.stop();
     until_event(first, "the link breaks", |event| matches!(event, Event::LinkLost { .. }));
+    // Both nodes say that their link goes through a relay, and that it is down.
+    let says_so = |board: &Arc<Board>| {
+        let heard = board.of(board.node());
+        heard.is_some_and(|heard| heard.record.links.iter().any(|link| link.relayed && !link.up))
+    };
+    let both = || setup.boards.lock().unwrap().iter().filter(|board| says_so(board)).count() == 2;
+    until("both nodes say so", both);
     let relay = Running::start(&setup.file);
     check(&experiment, nodes);
     let events = relay.stop();

@@ -99,3 +99,43 @@ impl Series {
         self.every *= 2;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::tests::example;
+
+    #[test]
+    fn curves_grow_are_thinned_and_go_back_with_their_run() {
+        let (mut curves, mut network) = (Curves::default(), example());
+        let mut look = |curves: &mut Curves, round: u64, measure: Option<f64>| {
+            let node = &mut network.nodes[0];
+            (node.round, node.loss) = (round, Some(1.0 / round as f64));
+            node.measures = measure.map(|value| ("accuracy".into(), value)).into_iter().collect();
+            curves.look(&network, round as f64);
+        };
+        look(&mut curves, 1, None);
+        look(&mut curves, 2, Some(0.5));
+        // Nothing has happened since.
+        look(&mut curves, 2, Some(0.5));
+        look(&mut curves, 3, None);
+        let first = &curves.series[0];
+        assert_eq!((first.node.as_str(), &first.round[..]), ("berlin", &[1, 2, 3][..]));
+        assert_eq!(first.measures["accuracy"], [None, Some(0.5), None]);
+        // The run has gone back to a checkpoint.
+        look(&mut curves, 2, Some(0.75));
+        let first = &curves.series[0];
+        assert_eq!((&first.round[..], first.loss[1]), (&[1, 2][..], Some(0.5)));
+        assert_eq!(first.measures["accuracy"], [None, Some(0.75)]);
+        for round in 3..5000 {
+            look(&mut curves, round, Some(0.9));
+        }
+        let first = &curves.series[0];
+        let points = first.round.len();
+        assert!((MOST / 2..=MOST).contains(&points), "{points}");
+        assert_eq!((first.round[0], first.time_s.len()), (1, points));
+        assert_eq!((first.bytes.len(), first.loss.len()), (points, points));
+        assert_eq!(first.measures["accuracy"].len(), points);
+        assert!(first.round.is_sorted_by(|a, b| a < b) && first.round[points - 1] > 4980);
+    }
+}

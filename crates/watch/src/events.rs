@@ -120,7 +120,7 @@ impl News {
     fn links(&mut self, was: &Node, is: &Node, now: &Network) {
         let before: BTreeMap<&str, bool> =
             was.links.iter().map(|link| (link.to.as_str(), link.up)).collect();
-        // Where links are opened anew, all are down for a moment.
+        // A node that opens its links again has none for a moment.
         if matches!(is.state.as_str(), "starting" | "choosing" | "checkpoint") {
             return;
         }
@@ -143,5 +143,105 @@ impl News {
                 self.add("warning", name, text);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::tests::example;
+
+    /// The levels and texts of what is new after each change of the example.
+    fn told(changes: &[&dyn Fn(&mut Network)]) -> Vec<(String, String)> {
+        let (mut events, mut network) = (Events::default(), example());
+        events.look(&network);
+        let first = events.next();
+        for change in changes {
+            change(&mut network);
+            events.look(&network);
+        }
+        let text = |event: &Event| (event.level.clone(), event.text.clone());
+        events.since(first).map(text).collect()
+    }
+
+    fn line(level: &str, text: &str) -> (String, String) {
+        (level.into(), text.into())
+    }
+
+    #[test]
+    fn what_differs_is_told_once() {
+        let nothing = |_: &mut Network| {};
+        assert_eq!(told(&[&nothing, &nothing]), []);
+        let back = |network: &mut Network| {
+            let oslo = &mut network.nodes[1];
+            (oslo.state, oslo.reason) = ("computing".into(), "computes".into());
+            (network.holding_up, network.state) = (Vec::new(), "training".into());
+            network.sentence = "3 nodes train".into();
+        };
+        let expected = [
+            line("info", "oslo is back: it computes"),
+            line("info", "nobody is waited for: 3 nodes train"),
+        ];
+        assert_eq!(told(&[&back, &nothing]), expected);
+    }
+
+    #[test]
+    fn a_link_is_told_of_once_however_many_ends_see_it() {
+        let cut = |network: &mut Network| {
+            for (node, to) in [(0, "rome"), (2, "berlin")] {
+                let links = &mut network.nodes[node].links;
+                if let Some(link) = links.iter_mut().find(|link| link.to == to) {
+                    (link.up, link.reason) = (false, "reset".into());
+                } else {
+                    let mut link = links[0].clone();
+                    (link.to, link.up, link.reason) = (to.into(), false, "reset".into());
+                    links.push(link);
+                }
+            }
+        };
+        let [told] = &told(&[&cut])[..] else { panic!("{:?}", told(&[&cut])) };
+        assert_eq!(*told, line("warning", "the link between berlin and rome is down: reset"));
+        // A node that opens its links again has none for a moment.
+        let anew = |network: &mut Network| network.nodes[0].state = "starting".into();
+        let both = |network: &mut Network| {
+            anew(network);
+            cut(network);
+        };
+        let told = self::told(&[&both]);
+        assert!(told.iter().all(|(_, text)| !text.contains("is down")), "{told:?}");
+    }
+
+    #[test]
+    fn members_restarts_failures_and_warnings_are_told() {
+        let leaves = |network: &mut Network| network.nodes[2].member = false;
+        let again = |network: &mut Network| network.nodes[0].uptime_s = Some(-1.0);
+        let warns = |network: &mut Network| {
+            let warnings = ["the disk is full", "the link to rome is lost: reset; reconnecting"];
+            network.nodes[0].warnings = warnings.map(String::from).to_vec();
+        };
+        let fails = |network: &mut Network| {
+            let node = &mut network.nodes[0];
+            (node.state, node.reason) = ("failed".into(), "has failed: no memory".into());
+        };
+        let expected = [
+            line("warning", "the run continues without rome"),
+            line("warning", "berlin was started again"),
+            line("warning", "berlin warns: the disk is full"),
+            line("error", "berlin has failed: no memory"),
+        ];
+        assert_eq!(told(&[&leaves, &again, &warns, &fails]), expected);
+    }
+
+    #[test]
+    fn the_oldest_events_go_first() {
+        let (mut events, mut network) = (Events::default(), example());
+        for number in 0..MOST + 10 {
+            network.nodes[0].warnings = vec![format!("warning {number}")];
+            events.look(&network);
+        }
+        let all: Vec<&Event> = events.since(0).collect();
+        assert_eq!((all.len(), events.next() as usize), (MOST, MOST + 10));
+        assert_eq!(all[MOST - 1].text, format!("berlin warns: warning {}", MOST + 9));
+        assert_eq!(events.since(events.next() - 1).count(), 1);
     }
 }
