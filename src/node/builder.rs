@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    EndError, Exchange, Measures, Node, Prepared,
+    EndError, Exchange, Measures, Node, NodeResult, Prepared,
     command::Command,
     exchange::{self, NodeEnds},
     handle::Linked,
@@ -264,6 +264,11 @@ impl NodeBuilder {
         self
     }
 
+    /// What the node's file says about who is told of the run.
+    pub fn status(&self) -> &StatusFile {
+        &self.file.status
+    }
+
     /// Calls `begin` when the node's files are read, before it runs, if it is started on a thread
     /// of its own; what that returns is dropped when the node has ended. With it a program watches
     /// the records of all nodes ([`Prepared::board`]).
@@ -321,19 +326,14 @@ impl NodeBuilder {
         let directory = out.map(|out| make_directory(&design, &out, (fresh, restores), &warn));
         let directory = directory.transpose();
         let directory = directory.map_err(|error| blame(error.with_place("node.out")))?;
-        let restored = directory.as_ref().filter(|_| restores);
-        let checkpoints = restored.map(|directory| open_checkpoints(&design, node, directory));
-        let mut checkpoints = checkpoints.transpose()?;
+        let kept = directory.as_ref().filter(|_| restores);
+        let kept = kept.map(|directory| what_is_kept(&design, node, directory)).transpose()?;
+        let (checkpoints, complete) = kept.unzip();
         if let Some(directory) = &directory {
             // Not before the files of another run are recognised.
             let read = read.resumed(directory.path());
             let read = read.map_err(|error| error.with_place("node.data"))?;
             write_design(&design, &read, directory).map_err(&blame)?;
-        }
-        let restored = directory.as_ref().filter(|_| restores);
-        let complete = restored.and_then(|made| results_of(&design, node, made));
-        if let Some(checkpoints) = &mut checkpoints {
-            checkpoints.results = complete.as_ref().and_then(|made| made.written(&design.topology));
         }
         // Last: an error stands alone.
         place.warnings().iter().for_each(|warning| warn(&format!("warning: {warning}")));
@@ -347,11 +347,10 @@ impl NodeBuilder {
             evaluate,
             directory,
             checkpoints,
-            complete,
+            complete: complete.flatten(),
             on_event,
             blame: Box::new(blame),
             warn,
-            status: file.status,
         })
     }
 
@@ -434,15 +433,19 @@ fn single_parts(mut single: Single, warn: &Warn) -> Parts {
     (design, spec, known, Box::new(move |x| single.score(x)))
 }
 
-/// The checkpoints of a node in its run directory.
-fn open_checkpoints(
+/// The checkpoints of a node in its run directory, and its results if the run is over.
+fn what_is_kept(
     design: &Design,
     node: NodeId,
     directory: &RunDirectory,
-) -> Result<Checkpoints, ConfigError> {
+) -> Result<(Checkpoints, Option<NodeResult>), ConfigError> {
     let card = RunCard::new(design);
     let owner = Owner::new(design, node, card.texts());
-    Checkpoints::open(directory.path(), Every::of(design), owner, card.texts())
+    let mut checkpoints =
+        Checkpoints::open(directory.path(), Every::of(design), owner, card.texts())?;
+    let complete = results_of(design, node, directory);
+    checkpoints.results = complete.as_ref().and_then(|made| made.written(&design.topology));
+    Ok((checkpoints, complete))
 }
 
 fn own_design(

@@ -13,7 +13,7 @@ use crate::{
     net::{self, PeerId, Site},
     run::{
         Checkpoints, Departure, Design, Ending, Evaluate, Measures, Recorder, RunDirectory,
-        RunInfo, StatusFile, Summary, Warn,
+        RunInfo, Summary, Warn,
         checkpoint::Written,
         metrics::{MeanLoss, Metric},
         record::Score,
@@ -65,7 +65,6 @@ pub struct Prepared {
     pub(super) on_event: Option<Command>,
     pub(super) blame: Box<dyn Fn(ConfigError) -> ConfigError>,
     pub(super) warn: Warn,
-    pub(super) status: StatusFile,
 }
 
 impl Prepared {
@@ -92,11 +91,6 @@ impl Prepared {
     /// What nodes say about themselves, from when the node runs.
     pub fn board(&self) -> Arc<Board> {
         Arc::clone(&self.site.board)
-    }
-
-    /// What the node's file says about who is told of the run.
-    pub fn status(&self) -> &StatusFile {
-        &self.status
     }
 
     /// The node and its run in one line.
@@ -196,13 +190,7 @@ impl Prepared {
             RunError::Setup(error) => RunError::Setup(blame(error)),
             error => error,
         }));
-        let result = match result {
-            Err(super::EndError::Interrupted(ending)) if leaves => {
-                let text = format!("{}; the others continue without this node", ending.text);
-                Err(super::EndError::Left(Ending { text, ..ending }))
-            }
-            result => result,
-        };
+        let result = result.map_err(|error| if leaves { left(error) } else { error });
         // Last, because a disk that was full may have room now.
         if let Some(Err(error)) = directory.as_mut().map(RunDirectory::finish) {
             warn(&format!("warning: {error}"));
@@ -275,6 +263,17 @@ fn already_over(complete: &NodeResult) -> String {
          or another run directory",
         folder.display()
     )
+}
+
+/// A node that was asked to leave has done so.
+fn left(error: super::EndError) -> super::EndError {
+    match error {
+        super::EndError::Interrupted(ending) => {
+            let text = format!("{}; the others continue without this node", ending.text);
+            super::EndError::Left(Ending { text, ..ending })
+        }
+        error => error,
+    }
 }
 
 /// Why a node with results ends before it knows that the others have theirs.

@@ -51,6 +51,7 @@ internals!({
     design::{needs::Needs, outlook, resolved::topology},
     directory::{
         data_record::{DataRecord, Usage},
+        folder::STATUS_FILE,
         leave::leave,
         metrics,
         recorder::{MEAN_MODEL, write_summary},

@@ -1,9 +1,6 @@
 //! The file of a node: `node.toml`.
 
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -39,8 +36,8 @@ pub struct StatusFile {
     /// Accepts: an IP address and a port, such as `127.0.0.1:9470`; port 0 takes a free one. An
     /// address that other machines can reach needs `status.token`. Default: it serves none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub listen: Option<SocketAddr>,
-    /// A file with the token that whoever looks at the page must give.
+    pub listen: Option<String>,
+    /// A file with the secret token that a client of the page must send.
     ///
     /// Accepts: the path of a file of 16 to 200 letters, digits, `-` and `_`, on one line. Default:
     /// no token is asked for.

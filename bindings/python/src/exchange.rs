@@ -17,7 +17,7 @@ use gradvine::{
     gossip::plan,
     node::{self, Event, Measures, Node, NodeResult, Step},
 };
-use gradvine_watch::Watcher;
+use gradvine_watch::{Page, Watcher};
 use pyo3::{
     buffer::PyBuffer,
     exceptions::PyTypeError,
@@ -126,14 +126,14 @@ impl Exchange {
         let measures = Arc::new(Mutex::new(Measures::new()));
         let shared = Arc::clone(&measures);
         let tensors = of_described(tensors);
+        let at = file.display().to_string();
         let mut builder = (Node::builder(file).map_err(of_config)?)
             .initial(initial.to_vec(py)?)
-            .evaluate(move |_| lock(&shared).clone())
-            .beside(|prepared| {
-                let warn = Arc::new(|line: &str| tracing::warn!("{line}"));
-                // Training goes on where nobody can watch it.
-                Watcher::of(prepared, warn).inspect_err(|error| tracing::warn!("{error}"))
-            });
+            .evaluate(move |_| lock(&shared).clone());
+        let page = Page::open(builder.status()).map_err(|error| of_config(error.within(at)))?;
+        builder = builder.beside(|prepared| {
+            Watcher::of(prepared, page, Arc::new(|line: &str| tracing::warn!("{line}")))
+        });
         for (key, value) in agreed {
             builder = builder.agree(key, value);
         }

@@ -10,6 +10,7 @@ use gradvine::{
     run::{NodeFile, RunDirectory, SavedFiles, Single, Space},
     units::{Bytes, NodeId},
 };
+use gradvine_watch::Page;
 
 use crate::{Finding, Report};
 
@@ -32,6 +33,11 @@ pub(crate) fn examine(path: &Path, report: &mut Report) -> Option<Examined> {
         }
     };
     note(Finding::ok("node file", path.display().to_string()));
+    match Page::open(&file.status) {
+        Ok(None) => {}
+        Ok(Some(page)) => note(Finding::ok("page", format!("http://{}/", page.address()))),
+        Err(error) => note(Finding::wrong("page", &error.within(path.display()))),
+    }
     match check_on_event(&file) {
         Ok(None) => {}
         Ok(Some(program)) => note(Finding::ok("on_event", program.display().to_string())),

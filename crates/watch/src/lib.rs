@@ -26,7 +26,6 @@ mod table;
 
 use std::{
     fs, io,
-    net::SocketAddr,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -37,9 +36,13 @@ use std::{
 };
 
 use gradvine::{
-    config::ConfigError, files, mixing::Topology, node::Prepared, run::Warn, status::Board, threads,
+    files,
+    mixing::Topology,
+    node::Prepared,
+    run::{STATUS_FILE, Warn},
+    status::{Board, utc},
+    threads,
 };
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::watch;
 
 use self::{
@@ -51,12 +54,9 @@ pub use self::{
     live::live,
     network::{Checkpoint, Event, Link, Network, Node, VERSION},
     read::{Unread, read},
-    serve::Token,
+    serve::{Page, Token},
     table::table,
 };
-
-/// The file of a run folder with the newest [`Network`].
-pub const FILE: &str = "status.json";
 
 /// A file that every run folder has.
 const EXPERIMENT: &str = "experiment.toml";
@@ -77,22 +77,28 @@ pub struct Watched {
     pub rounds: u64,
     /// The records of all nodes.
     pub board: Arc<Board>,
-    /// The run folder, in which [`FILE`] is written.
+    /// The run folder, in which `status.json` is written.
     pub folder: Option<PathBuf>,
+}
+
+impl Watched {
+    fn look(&self, hops: &[usize], now: Instant) -> Network {
+        let Watched { run, topology, rounds, board, .. } = self;
+        let run = Run { id: run, topology, rounds: *rounds, board, hops };
+        run.look(now, utc())
+    }
 }
 
 /// Looks at the records of all nodes while a run lasts. Dropping it looks once more, and ends.
 pub struct Watcher {
     ends: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    server: Option<serve::Server>,
+    _server: Option<serve::Server>,
 }
 
 /// What was seen, for those who ask.
 struct View {
     network: Network,
-    /// The same as JSON, without its last brace.
-    open: String,
     events: Events,
     curves: Curves,
 }
@@ -111,40 +117,18 @@ impl Shared {
 
     /// The network with the events from this number on, as JSON, and the number of the next one.
     fn json(&self, since: u64) -> (String, u64) {
-        let view = self.lock();
-        let events: Vec<&Event> = view.events.since(since).collect();
-        let events = serde_json::to_string(&events).unwrap_or_else(|_| "[]".into());
-        (format!("{},\"events\":{events}}}", view.open), view.events.next())
+        let (network, next) = {
+            let view = self.lock();
+            let events = view.events.since(since).cloned().collect();
+            (Network { events, ..view.network.clone() }, view.events.next())
+        };
+        (serde_json::to_string(&network).expect("names and figures have a form"), next)
     }
-}
-
-impl View {
-    fn new(network: Network) -> View {
-        let (events, curves) = (Events::default(), Curves::default());
-        let mut view = View { open: String::new(), network, events, curves };
-        view.open = opened(&view.network);
-        view
-    }
-}
-
-/// A network as JSON up to its events.
-fn opened(network: &Network) -> String {
-    let json = serde_json::to_string(network).unwrap_or_default();
-    json.strip_suffix(",\"events\":[]}").map_or(String::new(), str::to_string)
-}
-
-fn clock() -> String {
-    let now = OffsetDateTime::now_utc();
-    let now = now.replace_nanosecond(0).unwrap_or(now);
-    now.format(&Rfc3339).unwrap_or_default()
 }
 
 impl Watcher {
-    /// Watches the run of a node as its file says (`[status]`).
-    ///
-    /// # Errors
-    /// As [`Watcher::start`], or if the file of the token is no token.
-    pub fn of(prepared: &Prepared, warn: Warn) -> Result<Watcher, ConfigError> {
+    /// Watches the run of a node, and serves what it sees at this page.
+    pub fn of(prepared: &Prepared, page: Option<Page>, warn: Warn) -> Watcher {
         let design = prepared.design();
         let watched = Watched {
             run: design.experiment.run.id.clone(),
@@ -153,56 +137,42 @@ impl Watcher {
             board: prepared.board(),
             folder: prepared.directory().map(|made| made.path().to_path_buf()),
         };
-        let status = prepared.status();
-        let token = status.token.as_deref().map(Token::load).transpose()?;
-        Watcher::start(watched, status.listen.map(|listen| (listen, token)), warn)
+        Watcher::start(watched, page, warn)
     }
 
-    /// Begins to watch; with an address it also serves what it sees there. `warn` shows a line to
-    /// the user.
-    ///
-    /// # Errors
-    /// If it cannot listen there, the address is open to others and there is no token, or the
-    /// system gives no more threads.
-    pub fn start(
-        watched: Watched,
-        listen: Option<(SocketAddr, Option<Token>)>,
-        warn: Warn,
-    ) -> Result<Watcher, ConfigError> {
+    /// Begins to watch. `warn` shows a line to the user: where the system gives no thread, the run
+    /// is not watched, or not served.
+    pub fn start(watched: Watched, page: Option<Page>, warn: Warn) -> Watcher {
         let hops = hops(&watched.topology, watched.board.node());
         let started = Instant::now();
-        let look = {
-            let Watched { run, topology, rounds, board, .. } = &watched;
-            let run = Run { id: run, topology, rounds: *rounds, board, hops: &hops };
-            run.look(started, clock())
-        };
-        let view = Mutex::new(View::new(look));
-        let shared = Arc::new(Shared { view, looks: watch::Sender::new(0) });
-        let server = listen.map(|(at, token)| serve::Server::start(at, token, Arc::clone(&shared)));
-        let server = server.transpose()?;
+        let network = watched.look(&hops, started);
+        let view = View { network, events: Events::default(), curves: Curves::default() };
+        let shared = Arc::new(Shared { view: Mutex::new(view), looks: watch::Sender::new(0) });
+        let server = page.and_then(|page| {
+            let failed = |error: &io::Error| warn(&format!("warning: there is no page: {error}"));
+            serve::Server::start(page, Arc::clone(&shared)).inspect_err(failed).ok()
+        });
         let (ends, ended) = mpsc::channel::<()>();
-        let mut file_fails = false;
+        let tell = Arc::clone(&warn);
         let thread = threads::spawn("gradvine-status", move || {
+            let mut file_fails = false;
             loop {
                 let over = !matches!(ended.recv_timeout(EVERY), Err(RecvTimeoutError::Timeout));
                 let now = Instant::now();
-                let Watched { run, topology, rounds, board, folder } = &watched;
-                let run = Run { id: run, topology, rounds: *rounds, board, hops: &hops };
-                let network = run.look(now, clock());
-                {
+                let network = watched.look(&hops, now);
+                let since = {
                     let view = &mut *shared.lock();
                     view.events.look(&network);
                     view.curves.look(&network, (now - started).as_secs_f64());
-                    view.open = opened(&network);
                     view.network = network;
-                }
+                    view.events.next().saturating_sub(IN_FILE)
+                };
                 shared.looks.send_modify(|looks| *looks += 1);
-                if let Some(folder) = folder {
-                    let since = shared.lock().events.next().saturating_sub(IN_FILE);
+                if let Some(folder) = &watched.folder {
                     let written = write(folder, &shared.json(since).0);
                     if let (Err(error), false) = (&written, file_fails) {
-                        let path = folder.join(FILE);
-                        warn(&format!("warning: {}: {error}", path.display()));
+                        let path = folder.join(STATUS_FILE);
+                        tell(&format!("warning: {}: {error}", path.display()));
                     }
                     file_fails = written.is_err();
                 }
@@ -211,22 +181,16 @@ impl Watcher {
                 }
             }
         });
-        let thread = thread.map_err(|error| {
-            ConfigError::at("node.status", format!("the run cannot be watched: {error}"))
-        })?;
-        Ok(Watcher { ends: Some(ends), thread: Some(thread), server })
-    }
-
-    /// Where the page is, with its real port.
-    pub fn address(&self) -> Option<SocketAddr> {
-        self.server.as_ref().map(serve::Server::address)
+        let failed = |error: &io::Error| warn(&format!("warning: the run is not watched: {error}"));
+        let thread = thread.inspect_err(failed).ok();
+        Watcher { ends: Some(ends), thread, _server: server }
     }
 }
 
 /// Writes the file of a run folder. One in which nothing has run is removed by its node: then this
 /// leaves nothing behind.
 fn write(folder: &Path, json: &str) -> io::Result<()> {
-    let path = folder.join(FILE);
+    let path = folder.join(STATUS_FILE);
     if folder.join(EXPERIMENT).exists() {
         files::replace(&path, json.as_bytes())?;
     }

@@ -7,14 +7,16 @@ use std::{
     time::Duration,
 };
 
-use gradvine::{config::ConfigError, run::NodeFile};
+use gradvine::{
+    config::ConfigError,
+    run::{NodeFile, STATUS_FILE},
+};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{Request, StatusCode, body::Bytes, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, time::timeout};
 
 use super::{
-    FILE,
     network::{Network, VERSION},
     serve::Token,
 };
@@ -45,7 +47,7 @@ impl fmt::Display for Unread {
 /// the token that this asks for.
 ///
 /// # Errors
-/// If there is none, or it cannot be read.
+/// If the file or the answer is missing, or cannot be read.
 pub fn read(of: &str, token: Option<&Token>) -> Result<Network, Unread> {
     let path = Path::new(of);
     if path.is_dir() {
@@ -87,7 +89,7 @@ fn is_name_with_port(text: &str) -> bool {
 }
 
 fn from_folder(folder: &Path, named: &Path) -> Result<Network, Unread> {
-    let path: PathBuf = folder.join(FILE);
+    let path: PathBuf = folder.join(STATUS_FILE);
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -6,7 +6,7 @@
 
 use std::{
     convert::Infallible,
-    fmt, fs,
+    fmt, fs, io,
     net::{IpAddr, SocketAddr},
     path::Path,
     sync::Arc,
@@ -15,7 +15,7 @@ use std::{
 };
 
 use futures::stream;
-use gradvine::{config::ConfigError, threads};
+use gradvine::{config::ConfigError, run::StatusFile, threads};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -27,6 +27,7 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::TcpListener,
+    runtime::Runtime,
     sync::{Semaphore, oneshot},
     time::timeout,
 };
@@ -60,7 +61,7 @@ const FILES: [(&str, &str, &str); 5] = [
     ("/uplot.css", "text/css; charset=utf-8", gradvine_report::UPLOT_STYLE),
 ];
 
-/// What whoever looks at the page must give.
+/// The secret that a client of the page must send.
 #[derive(Clone)]
 pub struct Token(String);
 
@@ -100,9 +101,53 @@ impl Token {
     }
 }
 
+/// An address at which a page will be served, with its token.
+pub struct Page {
+    runtime: Runtime,
+    listener: TcpListener,
+    address: SocketAddr,
+    token: Option<Token>,
+}
+
+impl Page {
+    /// Listens where a node file says, if it does. Nothing is answered before a
+    /// [`Watcher`](super::Watcher) has it.
+    ///
+    /// # Errors
+    /// If the address is none or cannot be listened on, the token is none, or others can reach the
+    /// address and there is no token; `place` is `node.status.listen` or `node.status.token`.
+    pub fn open(status: &StatusFile) -> Result<Option<Page>, ConfigError> {
+        let token = status.token.as_deref().map(Token::load).transpose()?;
+        let Some(text) = &status.listen else { return Ok(None) };
+        let wrong = |problem: String| {
+            ConfigError::new("node.status.listen", format!("\"{text}\""), problem)
+        };
+        let at: SocketAddr = text.parse().map_err(|_| {
+            wrong("expected an IP address and a port, such as 127.0.0.1:9470".into())
+        })?;
+        if !at.ip().is_loopback() && token.is_none() {
+            return Err(wrong(
+                "other machines can reach it: name a file with a token in status.token, or \
+                 listen on 127.0.0.1"
+                    .into(),
+            ));
+        }
+        let cannot = |error: io::Error| wrong(format!("cannot listen: {error}"));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(cannot)?;
+        let listener = runtime.block_on(TcpListener::bind(at)).map_err(cannot)?;
+        let address = listener.local_addr().map_err(cannot)?;
+        Ok(Some(Page { runtime, listener, address, token }))
+    }
+
+    /// Where it listens, with its real port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
 /// A server on a thread of its own. Dropping it closes all connections.
 pub(crate) struct Server {
-    address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -116,28 +161,12 @@ struct Service {
 type Answer = Response<BoxBody<Bytes, Infallible>>;
 
 impl Server {
-    /// Listens there.
+    /// Answers at the address of this page.
     ///
     /// # Errors
-    /// If it cannot, or others can reach the address and there is no token.
-    pub(crate) fn start(
-        at: SocketAddr,
-        token: Option<Token>,
-        shared: Arc<Shared>,
-    ) -> Result<Server, ConfigError> {
-        let wrong = |problem: String| ConfigError::new("node.status.listen", at, problem);
-        if !at.ip().is_loopback() && token.is_none() {
-            return Err(wrong(
-                "other machines can reach it: name a file with a token in `token`, or listen on \
-                 127.0.0.1"
-                    .into(),
-            ));
-        }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| wrong(error.to_string()))?;
-        let listener = runtime.block_on(TcpListener::bind(at));
-        let listener = listener.map_err(|error| wrong(format!("cannot listen: {error}")))?;
-        let address = listener.local_addr().map_err(|error| wrong(error.to_string()))?;
+    /// If the system gives no thread.
+    pub(crate) fn start(page: Page, shared: Arc<Shared>) -> io::Result<Server> {
+        let Page { runtime, listener, token, .. } = page;
         let service = Arc::new(Service { shared, token });
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = threads::spawn("gradvine-page", move || {
@@ -148,13 +177,8 @@ impl Server {
                 }
             });
             runtime.shutdown_timeout(CLOSING);
-        });
-        let thread = thread.map_err(|error| wrong(error.to_string()))?;
-        Ok(Server { address, stop: Some(stop), thread: Some(thread) })
-    }
-
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        })?;
+        Ok(Server { stop: Some(stop), thread: Some(thread) })
     }
 }
 

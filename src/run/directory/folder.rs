@@ -19,7 +19,7 @@ use crate::{config::ConfigError, data::check_output, files, inputs, run::Summary
 /// The files that a run writes before its first round, and its summaries.
 const FILES: [&str; 8] = [
     AWAY,
-    STATUS,
+    STATUS_FILE,
     "metrics.jsonl",
     "experiment.toml",
     "topology.toml",
@@ -29,7 +29,7 @@ const FILES: [&str; 8] = [
 ];
 
 /// What a node knows of all while it runs.
-pub(crate) const STATUS: &str = "status.json";
+pub const STATUS_FILE: &str = "status.json";
 
 /// Why nodes are away, as a node has seen it last.
 pub(crate) const AWAY: &str = "away.json";

@@ -12,7 +12,7 @@ use gradvine_terminal::{
     Display, Exit, Interrupt, note, note_warnings, output_width, print_json, print_results,
     show_reading, warnings,
 };
-use gradvine_watch::Watcher;
+use gradvine_watch::{Page, Watcher};
 
 /// The arguments of `gradvine node`
 #[derive(clap::Args, Debug)]
@@ -79,6 +79,8 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
     if args.fresh {
         builder = builder.fresh();
     }
+    // Before the run directory is made.
+    let page = Page::open(builder.status()).map_err(|error| error.within(args.node.display()))?;
     let prepared = builder.prepare().map_err(|error| match &args.out {
         Some(_) if error.key() == Some("node.out") => {
             let mut error = error.with_place("--out");
@@ -102,8 +104,9 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
         note!("{}", prepared.describe());
     }
     let rounds = design.experiment.run.rounds;
-    let watcher = Watcher::of(&prepared, warnings())?;
-    if let Some(address) = watcher.address().filter(|_| speaks) {
+    let address = page.as_ref().map(Page::address);
+    let watcher = Watcher::of(&prepared, page, warnings());
+    if let Some(address) = address.filter(|_| speaks) {
         note!("the run is shown at http://{address}/");
     }
     let mut display = Display::new(rounds, speaks, false, &interrupt);
