@@ -7,6 +7,9 @@
 //! | `diagnosis` | who holds the run up, in a sentence |
 //! | `events` | what has happened, as sentences |
 //! | `curves` | loss and figures of all nodes so far |
+//! | `request` | the same at an address |
+//! | `token` | [`Token`]: the secret of a page |
+//! | `closed` | what stands for `serve` and `request` without the feature `page` |
 //! | `serve` | the page, server-sent events and JSON over HTTP |
 //! | `metrics` | the same for Prometheus |
 //! | `read` | [`read`]: a network from a run folder, or from an address |
@@ -14,15 +17,22 @@
 //! | `table` | [`table`]: a network as a table, the worst first |
 #![forbid(unsafe_code)]
 
+#[cfg(not(feature = "page"))]
+mod closed;
 mod curves;
 mod diagnosis;
 mod events;
 mod live;
+#[cfg(feature = "page")]
 mod metrics;
 mod network;
 mod read;
+#[cfg(feature = "page")]
+mod request;
+#[cfg(feature = "page")]
 mod serve;
 mod table;
+mod token;
 
 use std::{
     fs, io,
@@ -45,6 +55,14 @@ use gradvine::{
 };
 use tokio::sync::watch;
 
+#[cfg(not(feature = "page"))]
+pub use self::closed::Page;
+#[cfg(not(feature = "page"))]
+use self::closed::Server;
+#[cfg(feature = "page")]
+pub use self::serve::Page;
+#[cfg(feature = "page")]
+use self::serve::Server;
 use self::{
     curves::Curves,
     events::Events,
@@ -54,8 +72,8 @@ pub use self::{
     live::live,
     network::{Checkpoint, Event, Link, Network, Node, VERSION},
     read::{Unread, read},
-    serve::{Page, Token},
     table::table,
+    token::Token,
 };
 
 /// A file that every run folder has.
@@ -93,7 +111,7 @@ impl Watched {
 pub struct Watcher {
     ends: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    _server: Option<serve::Server>,
+    _server: Option<Server>,
 }
 
 /// What was seen, for those who ask.
@@ -150,7 +168,7 @@ impl Watcher {
         let shared = Arc::new(Shared { view: Mutex::new(view), looks: watch::Sender::new(0) });
         let server = page.and_then(|page| {
             let failed = |error: &io::Error| warn(&format!("warning: there is no page: {error}"));
-            serve::Server::start(page, Arc::clone(&shared)).inspect_err(failed).ok()
+            Server::start(page, Arc::clone(&shared)).inspect_err(failed).ok()
         });
         let (ends, ended) = mpsc::channel::<()>();
         let tell = Arc::clone(&warn);

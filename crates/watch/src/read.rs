@@ -4,26 +4,21 @@ use std::{
     fmt, fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use gradvine::{
     config::ConfigError,
     run::{NodeFile, STATUS_FILE},
 };
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::{Request, StatusCode, body::Bytes, client::conn::http1, header};
-use hyper_util::rt::TokioIo;
-use tokio::{net::TcpStream, time::timeout};
 
+#[cfg(not(feature = "page"))]
+use super::closed::ask;
+#[cfg(feature = "page")]
+use super::request::ask;
 use super::{
     network::{Network, VERSION},
-    serve::Token,
+    token::Token,
 };
-
-/// How long an address has for its answer, and the longest one.
-const ANSWER: Duration = Duration::from_secs(10);
-const LONGEST: usize = 64 << 20;
 
 /// Why nothing is known of a run.
 #[derive(Debug)]
@@ -67,17 +62,7 @@ pub fn read(of: &str, token: Option<&Token>) -> Result<Network, Unread> {
             return Err(Unread::Config(ConfigError::new("NODE", of, problem)));
         }
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Unread::Nothing(error.to_string()))?;
-    let asked = runtime.block_on(async { timeout(ANSWER, ask(address, token)).await });
-    let text = match asked {
-        Ok(Ok(text)) => text,
-        Ok(Err(problem)) => return Err(Unread::Nothing(format!("{address}: {problem}"))),
-        Err(_) => {
-            let seconds = ANSWER.as_secs();
-            return Err(Unread::Nothing(format!("{address} did not answer within {seconds} s")));
-        }
-    };
+    let text = ask(address, token).map_err(Unread::Nothing)?;
     parse(&text).map_err(|problem| Unread::Nothing(format!("{address}: {problem}")))
 }
 
@@ -119,28 +104,4 @@ fn parse(text: &str) -> Result<Network, String> {
         ));
     }
     serde_json::from_str(text).map_err(|error| format!("not the status of a run: {error}"))
-}
-
-async fn ask(address: &str, token: Option<&Token>) -> Result<String, String> {
-    let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-    tokio::spawn(connection);
-    let mut request = Request::get("/status.json").header(header::HOST, address);
-    if let Some(token) = token {
-        request = request.header(header::AUTHORIZATION, token.bearer());
-    }
-    let request = request.body(Empty::<Bytes>::new()).map_err(|error| error.to_string())?;
-    let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
-    let code = answer.status();
-    let body = Limited::new(answer.into_body(), LONGEST).collect().await;
-    let body = body.map_err(|error| error.to_string())?.to_bytes();
-    let text = String::from_utf8_lossy(&body).into_owned();
-    match code {
-        StatusCode::OK => Ok(text),
-        StatusCode::UNAUTHORIZED => {
-            Err("it asks for a token: give the file with it as --token FILE".into())
-        }
-        code => Err(format!("it answered {code}: {}", text.trim())),
-    }
 }

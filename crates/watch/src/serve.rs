@@ -6,9 +6,8 @@
 
 use std::{
     convert::Infallible,
-    fmt, fs, io,
+    io,
     net::{IpAddr, SocketAddr},
-    path::Path,
     sync::Arc,
     thread::JoinHandle,
     time::Duration,
@@ -32,7 +31,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Shared, metrics};
+use super::{Shared, metrics, token::Token};
 
 /// Connections at once; others are closed.
 const CONNECTIONS: usize = 64;
@@ -60,46 +59,6 @@ const FILES: [(&str, &str, &str); 5] = [
     ("/uplot.js", "text/javascript; charset=utf-8", gradvine_report::UPLOT),
     ("/uplot.css", "text/css; charset=utf-8", gradvine_report::UPLOT_STYLE),
 ];
-
-/// The secret that a client of the page must send.
-#[derive(Clone)]
-pub struct Token(String);
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(..)")
-    }
-}
-
-impl Token {
-    /// Reads a token from a file.
-    ///
-    /// # Errors
-    /// If it cannot be read, or is no token.
-    pub fn load(path: &Path) -> Result<Token, ConfigError> {
-        let place = || path.display().to_string();
-        let text = fs::read_to_string(path)
-            .map_err(|error| ConfigError::new("node.status.token", place(), error.to_string()))?;
-        let text = text.trim_end();
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if !(16..=200).contains(&text.len()) || !text.chars().all(plain) {
-            let problem = "expected 16 to 200 letters, digits, \"-\" and \"_\" on one line";
-            return Err(ConfigError::new("node.status.token", place(), problem));
-        }
-        Ok(Token(text.to_string()))
-    }
-
-    /// The header that gives it.
-    pub(crate) fn bearer(&self) -> String {
-        format!("Bearer {}", self.0)
-    }
-
-    /// Takes the same time for all texts of one length.
-    fn is(&self, given: &str) -> bool {
-        let pairs = self.0.bytes().zip(given.bytes());
-        self.0.len() == given.len() && pairs.fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
-    }
-}
 
 /// An address at which a page will be served, with its token.
 pub struct Page {
