@@ -219,8 +219,8 @@ impl ClassCounts {
         &self.right
     }
 
-    /// Bins of the greatest probability.
-    pub(super) fn bins(&self) -> &[Bin] {
+    /// Ten bins of the greatest probability.
+    pub(crate) fn bins(&self) -> &[Bin] {
         &self.bins
     }
 
@@ -243,6 +243,23 @@ impl ClassCounts {
         }
         let pairs = below * positives;
         (pairs > 0.0).then(|| won / pairs)
+    }
+
+    /// The receiver operating characteristic of this class against all others: for each bin of
+    /// scores with rows, from the greatest down, the shares of the rows of other classes and of this
+    /// class that score as high or higher. It begins with (0, 0). `None` where [`Self::area`] is.
+    pub(crate) fn characteristic(&self, class: usize) -> Option<Vec<[f64; 2]>> {
+        self.area(class)?;
+        let bins = score_bins(self.classes);
+        let scores = self.scores[2 * class * bins..2 * (class + 1) * bins].as_chunks::<2>().0;
+        let add = |[a, b]: [u64; 2], [c, d]: &[u64; 2]| [a + c, b + d];
+        let all = scores.iter().fold([0, 0], add).map(|count| count as f64);
+        let (mut above, mut points) = ([0, 0], vec![[0.0, 0.0]]);
+        for bin in scores.iter().rev().filter(|bin| **bin != [0, 0]) {
+            above = add(above, bin);
+            points.push([above[0] as f64 / all[0], above[1] as f64 / all[1]]);
+        }
+        Some(points)
     }
 
     fn total(&self) -> u64 {
@@ -560,6 +577,19 @@ mod tests {
             }
             let area = from_counts.area(0).unwrap();
             assert!((area - won / pairs).abs() < 1e-12, "{area}");
+            // The same rows above each bin, counted one by one.
+            let share = |of_class: bool, least: u32| {
+                let rows = || (0..1500).filter(|&row| (labels[row] == 0) == of_class);
+                rows().filter(|&row| bin(row) >= least).count() as f64 / rows().count() as f64
+            };
+            let mut expected: Vec<[f64; 2]> = (0..=bins as u32)
+                .rev()
+                .map(|least| [share(false, least), share(true, least)])
+                .collect();
+            expected.dedup();
+            let points = counted(&scores, &labels).characteristic(0).unwrap();
+            assert_eq!(points, expected);
+            assert_eq!((points[0], points[points.len() - 1]), ([0.0; 2], [1.0; 2]));
             let apart = (area - exact.area(0).unwrap()).abs();
             assert!(apart < if classes < 64 { 2e-3 } else { 2e-2 }, "{classes}: {apart}");
         }

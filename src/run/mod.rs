@@ -34,7 +34,7 @@ pub use end::{EndError, Ending};
 pub use node_file::{NodeFile, Security, StatusFile};
 pub use own::{Measures, specs};
 pub use results::{
-    figures::{Baseline, ClassFigures, Figures, OutputFigures},
+    figures::{Baseline, Calibration, ClassFigures, Figures, OutputFigures},
     record::Score,
     summary::{
         Change, LinkBytes, Outcome, OwnMeasure, Participation, PooledOutcome, Summary,

@@ -321,10 +321,16 @@ fn the_file_has_what_the_page_has() {
     let served: Value = serde_json::from_str(&page.ask("/status.json", "").1).unwrap();
     assert!(served["nodes"][0]["since_s"].as_f64() >= Some(2.5), "{served}");
     assert_eq!((served["version"].as_u64(), served["run"].as_str()), (Some(1), Some("three")));
-    let (_, metrics) = page.ask("/metrics", "");
-    let line = format!("gradvine_holding_up{{node=\"{}\"}} 1.0", second.name);
-    assert!(metrics.contains(&line), "{metrics}");
-    assert!(metrics.ends_with("# EOF\n"), "{metrics}");
+    let (_, open) = page.ask("/metrics", "Accept: application/openmetrics-text; version=1.0.0\r\n");
+    let (_, plain) = page.ask("/metrics", "Accept: text/plain\r\n");
+    let line = format!("gradvine_holding_up{{node=\"{}\"}} 1.0\n", second.name);
+    assert!(open.contains(&line) && plain.contains(&line), "{open}\n{plain}");
+    assert!(open.ends_with("# EOF\n") && !plain.contains("# EOF"), "{open}\n{plain}");
+    assert!(open.contains("# TYPE gradvine_node_sent_bytes counter\n"), "{open}");
+    assert!(plain.contains("# TYPE gradvine_node_sent_bytes_total counter\n"), "{plain}");
+    assert!(plain.contains("# HELP gradvine_node_sent_bytes_total Bytes"), "{plain}");
+    let values = |text: &str| text.lines().filter(|line| !line.starts_with('#')).count();
+    assert_eq!(values(&open), values(&plain));
     assert!(names.join(STATUS_FILE).is_file());
 }
 

@@ -49,6 +49,26 @@ fn a_round_takes_the_simulated_time_and_the_bottleneck_is_the_farthest_link() {
 }
 
 #[test]
+fn a_faster_line_is_a_change_too() {
+    // Only the lines can change: one topology, whole vectors, frames one after the other.
+    let slow = "network.preset=ethernet,network.bandwidth_mbps=1,network.latency_ms=0";
+    let sets = slow.split(',').chain(["network.compute=fixed", "network.compute_ms=5"]);
+    let mut command = gradvine();
+    command.current_dir(ROOT).args(["plan", "--json", "--no-data", "--topology", "ring:4"]);
+    command.args(["--topologies", "ring:4", "--compressors", "identity"]);
+    sets.for_each(|set| _ = command.args(["--set", set]));
+    let assert = command.assert().success();
+    let said: Value = serde_json::from_slice(&assert.get_output().stdout).unwrap();
+    let raised = &said["raises_computing"];
+    assert_eq!(raised["change"], "4 lines of twice the rate");
+    let [before, after] =
+        [&said["plan"]["computing"], &raised["computing"]].map(|share| share.as_f64().unwrap());
+    // A round is gradients, then frames: the frames take half as long.
+    let by_hand = 1.0 / (1.0 + (1.0 / before - 1.0) / 2.0);
+    assert!((after / by_hand - 1.0).abs() < 0.01, "{before} {after} {by_hand}");
+}
+
+#[test]
 fn rules_are_candidates_too() {
     let said = plan(&["--rounds", "100", "--no-data", "--rules", "d-psgd,choco,c-sgd,swarm"]);
     let candidates = said["candidates"].as_array().unwrap();

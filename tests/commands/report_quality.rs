@@ -87,21 +87,30 @@ fn is(cell: &str, value: &Value, what: &str) {
     assert!((shown - factor * value).abs() <= half, "{what}: {cell} instead of {value}");
 }
 
-/// Compares a line of the table of nodes with figures of the summary.
-fn line_is(line: &BTreeMap<String, String>, trained: &Value, figures: &Value) {
+/// Compares a line of the table of nodes with figures of the summary; `own` if they are those of
+/// the node's own model.
+fn line_is(line: &BTreeMap<String, String>, own: &str, trained: &Value, figures: &Value) {
     is(&line["training rows"], trained, "training rows");
+    is(&line["test rows"], &figures["rows"], "test rows");
+    let baseline = &figures["baseline"]["accuracy"];
+    is(&line["accuracy of the baseline"], baseline, "accuracy of the baseline");
     for (column, value) in [
-        ("test rows", &figures["rows"]),
         ("accuracy", &figures["accuracy"]),
-        ("accuracy of the baseline", &figures["baseline"]["accuracy"]),
         ("balanced accuracy", &figures["balanced_accuracy"]),
         ("AUC", &figures["auc"]),
         ("calibration error", &figures["calibration_error"]),
         ("test loss", &figures["loss"]),
     ] {
         assert!(!value.is_null(), "{column}");
-        is(&line[column], value, column);
+        is(&line[&format!("{own}{column}")], value, column);
     }
+}
+
+/// The data of the chart with this anchor.
+fn chart(html: &str, id: &str) -> Value {
+    let figure = html.split_once(&format!("<figure id=\"{id}\"")).unwrap().1;
+    let data = figure.split_once("<script type=\"application/json\">").unwrap().1;
+    serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap()
 }
 
 #[test]
@@ -115,15 +124,38 @@ fn figures_of_nodes_and_classes_are_those_of_the_summary() {
     let parts = summary["participation"].as_object().unwrap();
     assert_eq!(nodes.len(), 1 + parts.len());
     let trained: u64 = parts.values().map(|part| part["rows"].as_u64().unwrap()).sum();
-    line_is(&nodes[0], &trained.into(), all);
-    assert_eq!(
-        (nodes[0]["node"].as_str(), nodes[0]["model"].as_str()),
-        ("all nodes", "mean model")
-    );
+    line_is(&nodes[0], "", &trained.into(), all);
+    assert_eq!((nodes[0]["node"].as_str(), nodes[0]["own AUC"].as_str()), ("all nodes", "–"));
     for (line, (name, part)) in nodes[1..].iter().zip(parts) {
-        assert_eq!((&line["node"], line["model"].as_str()), (name, "own model"));
-        line_is(line, &part["rows"], &part["test"]);
+        assert_eq!((&line["node"], line["AUC"].as_str()), (name, "–"));
+        line_is(line, "own ", &part["rows"], &part["test"]);
     }
+    let (roc, bins) = (chart(&html, "roc"), &all["calibration"]);
+    for (line, class) in
+        roc["series"].as_array().unwrap().iter().zip(all["classes"].as_array().unwrap())
+    {
+        assert_eq!(line["name"], class["class"]);
+        let points = class["roc"].as_array().unwrap();
+        let found: Vec<&Value> = points.iter().map(|point| &point[1]).collect();
+        assert_eq!(line["mean"].as_array().unwrap().iter().collect::<Vec<_>>(), found);
+        // Trapezoids of points that are rounded, and a percent apart at the least.
+        let area = |pair: &[Value]| {
+            let at = |point: usize, side: usize| pair[point][side].as_f64().unwrap();
+            (at(1, 0) - at(0, 0)) * (at(0, 1) + at(1, 1)) / 2.0
+        };
+        let sum: f64 = points.windows(2).map(area).sum();
+        assert!((sum - class["auc"].as_f64().unwrap()).abs() < 0.005, "{sum} {class}");
+    }
+    let line = &chart(&html, "calibration")["series"][0]["mean"];
+    let accuracies: Vec<&Value> =
+        bins.as_array().unwrap().iter().map(|one| &one["accuracy"]).collect();
+    assert_eq!(line.as_array().unwrap().iter().collect::<Vec<_>>(), accuracies);
+    let error = bins.as_array().unwrap().iter().map(|one| {
+        let of = |key: &str| one[key].as_f64().unwrap();
+        of("rows") * (of("confidence") - of("accuracy")).abs()
+    });
+    let error = error.sum::<f64>() / all["rows"].as_f64().unwrap();
+    assert!((error - all["calibration_error"].as_f64().unwrap()).abs() < 1e-9);
     let classes = named(&table(&html, "Each class"));
     assert_eq!(classes.len(), 10);
     for (line, class) in classes.iter().zip(all["classes"].as_array().unwrap()) {
@@ -159,13 +191,12 @@ fn sites_with_test_rows_of_their_own_show_both_models() {
     let run = deployment.run("oslo");
     let (html, summary) = (page(&run), json(&run.join("summary.json")));
     let lines = named(&table(&html, "Figures on test rows"));
-    assert_eq!(lines.len(), 7);
-    let mut lines = lines[1..].iter();
-    for (name, part) in summary["participation"].as_object().unwrap() {
-        for (model, key) in [("mean model", "test_of_mean"), ("own model", "test")] {
-            let line = lines.next().unwrap();
-            assert_eq!((&line["node"], line["model"].as_str()), (name, model));
-            line_is(line, &part["rows"], &part[key]);
+    assert_eq!(lines.len(), 4);
+    for (line, (name, part)) in lines[1..].iter().zip(summary["participation"].as_object().unwrap())
+    {
+        assert_eq!(&line["node"], name);
+        for (own, key) in [("", "test_of_mean"), ("own ", "test")] {
+            line_is(line, own, &part["rows"], &part[key]);
         }
     }
 }

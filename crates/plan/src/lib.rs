@@ -20,7 +20,7 @@ use gradvine::{
     config::ConfigError,
     experiment::{Compute, Experiment, Pick, picks},
     gossip::rule,
-    links::{self, Conditions},
+    links::{self, Conditions, LinkModel},
     mixing::Topology,
     run::{Constants, Design, Outlook, Whole, outlook},
     units::NodeId,
@@ -61,6 +61,8 @@ pub struct Plan<'a> {
     pub own: Outlook,
     /// The same gradients in one place: by a parameter server and by a ring.
     pub central: Vec<(&'static str, Outlook)>,
+    /// The share of time in gradients with a faster line, and which one in words.
+    pub faster: Option<(String, f64)>,
     /// All candidates that can work, best first.
     pub candidates: Vec<Outlook>,
     /// The candidates that cannot work, with the reason.
@@ -96,11 +98,42 @@ impl Plan<'_> {
         let central = central(&search, gradients)?;
         let (candidates, refused) =
             if request.alone { Default::default() } else { candidates(&search, gradients)? };
+        let faster = if request.alone { None } else { faster_line(whole, &own, gradients)? };
         let constants = request.measures_data.then(|| Constants::measure(whole)).transpose()?;
         let choice =
             if request.alone { None } else { Choice::of(&search, gradients, constants.as_ref())? };
-        Ok(Plan { whole, own, central, candidates, refused, constants, choice })
+        Ok(Plan { whole, own, central, faster, candidates, refused, constants, choice })
     }
+}
+
+/// The experiment with lines of twice the rate where a round waits longest, and wherever the lines
+/// are the same. `None` if no line there has a rate.
+fn faster_line(
+    whole: &Whole,
+    own: &Outlook,
+    gradients: u64,
+) -> Result<Option<(String, f64)>, ConfigError> {
+    let Some(link) = own.prediction.bottleneck() else { return Ok(None) };
+    let mut conditions = whole.conditions.clone();
+    let slow = *conditions.link(link.from, link.to);
+    if !slow.rate.is_finite() {
+        return Ok(None);
+    }
+    let mut same = 0;
+    for (a, b) in whole.design.topology.edges() {
+        if *conditions.link(a, b) == slow {
+            let fast = LinkModel { rate: 2.0 * slow.rate, ..slow };
+            conditions.links.insert((a.min(b), a.max(b)), fast);
+            same += 1;
+        }
+    }
+    let name = |node| &whole.design.topology.node(node).name;
+    let words = match same {
+        1 => format!("a line of twice the rate between {} and {}", name(link.from), name(link.to)),
+        _ => format!("{same} lines of twice the rate"),
+    };
+    let outlook = Outlook::of(&whole.design, &conditions, gradients)?;
+    Ok(Some((words, outlook.prediction.computing)))
 }
 
 /// C-SGD by a server and by a ring, on all pairs.

@@ -35,7 +35,7 @@ impl Plan<'_> {
     /// The plan as text: the experiment, central training, the candidates, the data. `width`: the
     /// columns of the terminal, if it is shown on one.
     pub fn text(&self, width: Option<usize>) -> String {
-        let mut text = about(self.whole, &self.own, raise(&self.own, &self.candidates));
+        let mut text = about(self.whole, &self.own, raise(self));
         text += &against(&self.own, &self.central);
         if !self.candidates.is_empty() || !self.refused.is_empty() {
             text += &table(self.whole, &self.candidates, &self.refused, width);
@@ -127,9 +127,10 @@ fn about(whole: &Whole, own: &Outlook, raised: Option<(String, f64)>) -> String 
     text
 }
 
-/// The single change of local steps, compressor or topology that raises the share of time in
+/// The single change of local steps, compressor, topology or line that raises the share of time in
 /// gradients most: in words, and that share. `None` if none raises it by a twentieth.
-fn raise(own: &Outlook, candidates: &[Outlook]) -> Option<(String, f64)> {
+fn raise(plan: &Plan<'_>) -> Option<(String, f64)> {
+    let own = &plan.own;
     let change = |other: &Outlook| {
         let changes = [
             (other.local_steps != own.local_steps)
@@ -141,7 +142,8 @@ fn raise(own: &Outlook, candidates: &[Outlook]) -> Option<(String, f64)> {
         let first = changes.next().filter(|_| other.rule == own.rule)?;
         changes.next().is_none().then_some((first, other.prediction.computing))
     };
-    let best = candidates.iter().filter_map(change).max_by(|a, b| a.1.total_cmp(&b.1));
+    let changes = plan.candidates.iter().filter_map(change).chain(plan.faster.clone());
+    let best = changes.max_by(|a, b| a.1.total_cmp(&b.1));
     best.filter(|(_, computing)| *computing > 1.05 * own.prediction.computing)
 }
 
@@ -289,7 +291,7 @@ fn data(constants: &Constants, own: &Outlook) -> String {
 }
 
 fn as_json(plan: &Plan<'_>) -> Value {
-    let Plan { whole, own, central, candidates, refused, constants, choice } = plan;
+    let Plan { whole, own, central, candidates, refused, constants, choice, .. } = plan;
     let name = |node| whole.design.topology.node(node).name.clone();
     let link = |link: &LinkLoad| {
         json!({
@@ -335,7 +337,7 @@ fn as_json(plan: &Plan<'_>) -> Value {
         "plan": one(own),
         "links": own.prediction.links.iter().map(link).collect::<Vec<_>>(),
         "bottleneck": own.prediction.bottleneck().map(link),
-        "raises_computing": raise(own, candidates)
+        "raises_computing": raise(plan)
             .map(|(change, computing)| json!({ "change": change, "computing": computing })),
         "centralized": central,
         "candidates": candidates.iter().map(one).collect::<Vec<_>>(),

@@ -115,7 +115,7 @@
     bar.className = "bar";
     bar.setAttribute("role", "group");
     bar.setAttribute("aria-label", `Axes of ${data.title}`);
-    let [axis, log, plot] = [Object.keys(data.axes)[0], data.log, null];
+    let [axis, log, plot] = [Object.keys(data.axes)[0], data.log ?? false, null];
     const draw = () => {
       plot?.destroy();
       const width = Math.min(976, Math.max(280, figure.clientWidth));
@@ -128,9 +128,12 @@
       for (const [index, row] of [...host.querySelectorAll(".u-series")].entries()) {
         if (index > 0 && index % 3 !== 1) row.style.display = "none";
       }
-      const buttons = Object.entries(data.axes).map(([key, { name }]) =>
+      const axes = Object.entries(data.axes);
+      const buttons = axes.length < 2 ? [] : axes.map(([key, { name }]) =>
         button(name, key === axis, () => { axis = key; draw(); }));
-      buttons.push(button("logarithmic", log, () => { log = !log; draw(); }));
+      if (data.log != null) {
+        buttons.push(button("logarithmic", log, () => { log = !log; draw(); }));
+      }
       const focused = [...bar.children].indexOf(document.activeElement);
       bar.replaceChildren(...buttons);
       bar.children[focused]?.focus();

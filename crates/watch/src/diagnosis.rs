@@ -358,17 +358,22 @@ impl Network<'_> {
             _ if lost().is_some() => not_linked(),
             State::Computing => format!("whose frames have not come for {longest} s"),
             State::Sending => match self.rate(node) {
-                Some(rate) => format!("which sends its frames at {rate}"),
+                Some(rate) => format!("which sends {rate}"),
                 None => "which sends its frames".into(),
             },
             _ => format!("which {}", said(&seen.record)),
         }
     }
 
+    /// Over which link a node sends most, at what rate, and that of the line if it is known.
     fn rate(&self, node: NodeId) -> Option<String> {
-        let links = &self.fresh(node)?.links;
-        let rate: f64 = links.iter().map(|link| f64::from(link.sent_bps)).sum();
-        (rate > 0.0).then(|| bytes_a_second(rate))
+        let links = self.fresh(node)?.links.iter();
+        let most = links.max_by(|a, b| a.sent_bps.total_cmp(&b.sent_bps))?;
+        let rate = f64::from(most.sent_bps);
+        let line = self.topology.link(node, most.to).and_then(|link| link.bandwidth_mbps);
+        let of = line.map(|mbps| format!(" of its line's {}", bytes_a_second(mbps * 1e6 / 8.0)));
+        let (to, of) = (self.name(most.to), of.unwrap_or_default());
+        (rate > 0.0).then(|| format!("to {to} at {}{of}", bytes_a_second(rate)))
     }
 
     /// A node that all others wait for although it never stops.
@@ -462,19 +467,20 @@ mod tests {
     /// A ring of five nodes, of which each says what `says` returns, that long ago.
     fn diagnose(says: impl Fn(usize) -> Option<(Record, u64)>) -> (Vec<String>, String) {
         let nodes = NAMES.map(gradvine::mixing::NodeInfo::named).into();
-        let topology = Topology::parse("ring:5", 1).unwrap().with_nodes(nodes).unwrap();
+        diagnose_on(&Topology::parse("ring:5", 1).unwrap().with_nodes(nodes).unwrap(), says)
+    }
+
+    fn diagnose_on(
+        topology: &Topology,
+        says: impl Fn(usize) -> Option<(Record, u64)>,
+    ) -> (Vec<String>, String) {
         let seen = |node: usize| {
             says(node).map(|(record, age)| Seen::new(record, Duration::from_secs(age), 2))
         };
         let seen: Vec<Option<Seen>> = (0..5).map(seen).collect();
         let members: Vec<NodeId> = (0..5).map(NodeId).collect();
-        let network = Network {
-            topology: &topology,
-            seen: &seen,
-            members: &members,
-            me: NodeId(0),
-            rounds: 100,
-        };
+        let network =
+            Network { topology, seen: &seen, members: &members, me: NodeId(0), rounds: 100 };
         let Diagnosis { holding_up, sentence, .. } = network.diagnose();
         (holding_up.iter().map(|node| network.name(*node).to_string()).collect(), sentence)
     }
@@ -597,6 +603,37 @@ mod tests {
             "rome holds the run up: it computes 6.0 times as long as the others (12.0 ms of \
              gradients a round instead of 2.0 ms); the others wait for 80 % of theirs"
         );
+    }
+
+    #[test]
+    fn one_that_sends_is_named_with_its_line() {
+        let sends = |node: usize| {
+            let link = |to, sent_bps| LinkRecord {
+                to: NodeId(to),
+                up: true,
+                sent_bps,
+                ..Default::default()
+            };
+            Some(match node {
+                2 => {
+                    let links = vec![link(1, 600e3), link(3, 20e3)];
+                    (Record { state: State::Sending, since_ms: 4000, links, ..computes(7) }, 0)
+                }
+                1 | 3 => (waits(&[2]), 0),
+                _ => (waits(&[if node == 0 { 1 } else { 3 }]), 0),
+            })
+        };
+        let (names, sentence) = diagnose(sends);
+        assert_eq!(names, ["oslo"]);
+        assert!(sentence.ends_with("for oslo, which sends to lyon at 600.0 kB/s"), "{sentence}");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ring.csv");
+        let links = "source,target,bandwidth_mbps\nberlin,lyon,50\nlyon,oslo,5\noslo,rome,50\n\
+                     rome,turin,50\nturin,berlin,50\n";
+        std::fs::write(&path, links).unwrap();
+        let (_, sentence) = diagnose_on(&Topology::load(&path).unwrap(), sends);
+        let line = "for oslo, which sends to lyon at 600.0 kB/s of its line's 625.0 kB/s";
+        assert!(sentence.ends_with(line), "{sentence}");
     }
 
     #[test]

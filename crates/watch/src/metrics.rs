@@ -1,4 +1,4 @@
-//! A network for Prometheus, in the OpenMetrics text format: `/metrics`.
+//! A network for Prometheus: `/metrics`.
 
 use std::fmt;
 
@@ -11,16 +11,40 @@ use prometheus_client::{
 
 use super::network::{Network, Node};
 
-/// The content type of the text.
-pub(crate) const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The content types of the two formats.
+const OPEN: &str = "application/openmetrics-text";
+const OPEN_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PLAIN_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The text for a scrape.
-pub(crate) fn text(network: &Network) -> String {
+/// The content type and the text of a scrape: OpenMetrics for those who accept it, otherwise the
+/// older text format.
+pub(crate) fn text(network: &Network, accept: &str) -> (&'static str, String) {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Figures(network.clone())));
     let mut text = String::new();
     // A String takes any text.
     let _ = text::encode(&mut text, &registry);
+    match accept.contains(OPEN) {
+        true => (OPEN_TYPE, text),
+        false => (PLAIN_TYPE, plain(&text)),
+    }
+}
+
+/// The older format: the comments of a counter name it as its values do, and there is no end.
+fn plain(open: &str) -> String {
+    let counters: Vec<&str> = (open.lines().filter_map(|line| line.strip_prefix("# TYPE ")))
+        .filter_map(|line| line.strip_suffix(" counter"))
+        .collect();
+    let mut text = String::new();
+    for line in open.lines().filter(|line| *line != "# EOF") {
+        let comment = line.strip_prefix("# ").and_then(|comment| {
+            let (kind, about) = comment.split_once(' ')?;
+            let (name, rest) = about.split_once(' ')?;
+            counters.contains(&name).then(|| format!("# {kind} {name}_total {rest}"))
+        });
+        text += comment.as_deref().unwrap_or(line);
+        text.push('\n');
+    }
     text
 }
 

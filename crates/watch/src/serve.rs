@@ -223,8 +223,10 @@ impl Service {
                 json(curves.unwrap_or_default())
             }
             "/metrics" => {
-                let text = metrics::text(&self.shared.lock().network);
-                body(StatusCode::OK, metrics::TYPE, text.into())
+                let accept = request.headers().get(header::ACCEPT);
+                let accept = accept.and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+                let (kind, text) = metrics::text(&self.shared.lock().network, accept);
+                body(StatusCode::OK, kind, text.into())
             }
             "/events" => self.events(),
             _ => refuse(StatusCode::NOT_FOUND, "there is no such page\n"),

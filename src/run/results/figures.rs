@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::record::{Closing, Score, or_nan};
 use crate::{
     data::Task,
-    learn::{ClassCounts, ClassQuality, Counts, Model, ValueQuality, ValueSums},
+    learn::{Bin, ClassCounts, ClassQuality, Counts, Model, ValueQuality, ValueSums},
     run::Design,
     units::NodeId,
 };
@@ -24,6 +24,10 @@ const STANDARD_ERRORS: f64 = 2.0;
 
 /// A site stands out if its RMSE is this many times that of the rows of all others.
 const FAR_ABOVE: f64 = 1.5;
+
+/// The least step of a curve, and how its shares are rounded.
+const STEP: f64 = 0.01;
+const DIGITS: f64 = 1e4;
 
 /// How many names a warning lists.
 const SHOWN: usize = 20;
@@ -49,6 +53,9 @@ pub struct Figures {
     /// The mean distance of confidence and accuracy, in ten bins of the greatest probability.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration_error: Option<f64>,
+    /// Of the mean model on all test rows: these bins, as far as they have rows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calibration: Vec<Calibration>,
     /// Always predicting the most frequent class of all training rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Baseline>,
@@ -61,6 +68,18 @@ pub struct Figures {
     /// The figures of each predicted number, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<OutputFigures>,
+}
+
+/// The rows whose greatest probability is in one tenth of [0, 1].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Calibration {
+    /// The number of rows.
+    pub rows: u64,
+    /// The mean of their greatest probabilities.
+    pub confidence: f64,
+    /// The share of them that was classified correctly.
+    pub accuracy: f64,
 }
 
 /// How good it is to predict the same class always.
@@ -92,6 +111,10 @@ pub struct ClassFigures {
     /// The area under its curve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auc: Option<f64>,
+    /// Of the mean model on all test rows: that curve, in steps of at least one percent. A point
+    /// has the shares of the rows of other classes, and of its own, with at least some score.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roc: Vec<[f64; 2]>,
 }
 
 /// The figures of a predicted number.
@@ -139,7 +162,10 @@ impl Judged {
         let Some((score, counts)) = pooled(counted) else {
             return Judged { own, ..Judged::default() };
         };
-        let of_all = judge.figures(score, counts.as_ref(), true);
+        let mut of_all = judge.figures(score, counts.as_ref(), true);
+        if let Some(Counts::Classes(counts)) = &counts {
+            draw(&mut of_all, counts);
+        }
         let mut warnings = judge.warnings(&of_all);
         let mut of_mean = Vec::new();
         if !are_shared {
@@ -152,6 +178,32 @@ impl Judged {
         }
         Judged { of_all: Some(of_all), own, of_mean, warnings }
     }
+}
+
+/// Adds the curves of each class and of the calibration.
+fn draw(figures: &mut Figures, counts: &ClassCounts) {
+    for (class, one) in figures.classes.iter_mut().enumerate() {
+        one.roc = counts.characteristic(class).map(|points| thinned(&points)).unwrap_or_default();
+    }
+    let of_bin = |bin: &Bin| Calibration {
+        rows: bin.rows,
+        confidence: bin.confidence / bin.rows as f64,
+        accuracy: bin.correct as f64 / bin.rows as f64,
+    };
+    figures.calibration = counts.bins().iter().filter(|bin| bin.rows > 0).map(of_bin).collect();
+}
+
+/// The first point, the last one, and those between them that are a step from the one before.
+fn thinned(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
+    let rounded = |point: &[f64; 2]| point.map(|share| (share * DIGITS).round() / DIGITS);
+    let mut kept: Vec<[f64; 2]> = Vec::new();
+    for (at, point) in points.iter().enumerate() {
+        let is_far = |last: &[f64; 2]| (0..2).any(|side| point[side] - last[side] >= STEP);
+        if at + 1 == points.len() || kept.last().is_none_or(is_far) {
+            kept.push(rounded(point));
+        }
+    }
+    kept
 }
 
 /// The mean model on one node's test rows.
@@ -226,6 +278,7 @@ impl Judge {
             balanced_accuracy: None,
             auc: None,
             calibration_error: None,
+            calibration: Vec::new(),
             baseline: None,
             classes: Vec::new(),
             confusion: Vec::new(),
@@ -249,6 +302,7 @@ impl Judge {
             recall: quality.recall(class),
             precision: quality.precision(class),
             auc: quality.area(class),
+            roc: Vec::new(),
         };
         let line = |class: usize| all.clone().map(|other| quality.confused(class, other)).collect();
         let baseline = |class: usize| Baseline {

@@ -177,19 +177,20 @@ pub(super) fn figure(runs: &[Run], x: X, y: Y) -> Option<Figure> {
     for (run, _) in curves.iter().filter(|(_, dots)| dots.is_empty()) {
         caption += &format!("{} has no point in this picture. ", run.name);
     }
+    let mut still = String::new();
     let above = |dot: &Dot| chart.ceiling.is_some_and(|ceiling| dot.y > ceiling);
     for (run, _) in curves.iter().filter(|(_, dots)| dots.iter().any(above)) {
-        caption += &format!("{} leaves the picture at its top. ", run.name);
+        still += &format!("{} leaves the picture at its top. ", run.name);
     }
     if y != Y::Accuracy && curves.iter().any(|(_, dots)| dots.iter().any(|dot| dot.y <= 0.0)) {
-        caption += "Values of 0 have no place on the logarithmic axis. ";
+        still += "Values of 0 have no place on the logarithmic axis. ";
     }
     if y == Y::Accuracy {
-        caption += "The axis separates good models: each step towards 100 % that divides the \
-                    error by the same number is equally long. ";
+        still += "The axis separates good models: each step towards 100 % that divides the \
+                  error by the same number is equally long. ";
     }
     if y == Y::Accuracy && curves.iter().any(|(_, dots)| dots.iter().any(|dot| dot.high >= 1.0)) {
-        caption += "100 % is drawn half as far from 100 % as the best other value. ";
+        still += "100 % is drawn half as far from 100 % as the best other value. ";
     }
     let description = describe(&curves, x, y);
     let small = self::chart(drawn, &curves, x, y, MOST_NARROW_DOTS);
@@ -198,14 +199,10 @@ pub(super) fn figure(runs: &[Run], x: X, y: Y) -> Option<Figure> {
         narrow: Some(small.narrow(&format!("clip-{id}-narrow"), &description)),
         title: chart.title,
         caption: caption.trim_end().into(),
+        still: still.trim_end().into(),
         table: table(&curves, x, y),
         id,
     })
-}
-
-/// Whether a sentence of a caption is true however the figures are drawn.
-pub(super) fn is_about_the_data(sentence: &str) -> bool {
-    sentence.starts_with("Curves are thinned") || sentence.contains("has no point in this picture")
 }
 
 /// The data of an interactive chart: for each run its points over all axes that it has; `None` if

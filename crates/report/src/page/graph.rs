@@ -69,6 +69,7 @@ fn figure(users: &[&Run], number: usize) -> Figure {
         title: format!("{} and the spectrum of its mixing matrix", short(topology.name(), 60)),
         caption,
         svg: described(&topology::svg(topology), &in_words(topology)),
+        still: String::new(),
         narrow: Some(described(&topology::narrow_svg(topology), &in_words(topology))),
         table: table(topology),
     }

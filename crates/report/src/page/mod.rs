@@ -12,6 +12,7 @@
 //! | file | makes |
 //! |---|---|
 //! | `quality` | how good the models are on test rows: nodes, classes, confusion matrix |
+//! | `characteristics` | curves of ROC and calibration |
 //! | `curves` | accuracy, losses and consensus over rounds, bytes and time |
 //! | `traffic` | bytes of runs, nodes and links |
 //! | `graph` | topologies and their spectra |
@@ -21,6 +22,7 @@
 //! | `style` | the style sheet, and the colours in the dark |
 
 mod bars;
+mod characteristics;
 mod curves;
 mod graph;
 mod markup;
@@ -63,6 +65,8 @@ pub struct Figure {
     pub title: String,
     /// Further text; may be empty.
     caption: String,
+    /// What is true of this picture only, and not of the chart in its place.
+    still: String,
     /// The picture as an `<svg>` element.
     pub svg: String,
     /// The same for narrow screens, where it is not just a smaller one.
@@ -108,7 +112,7 @@ impl Draft {
     fn chart(&mut self, figures: Vec<Figure>, data: &Value) {
         let all: Vec<&Figure> = figures.iter().collect();
         if let Some(first) = all.first() {
-            let mut caption = first.caption.clone();
+            let mut caption = String::new();
             for sentence in all.iter().flat_map(|figure| figure.caption.split_inclusive(". ")) {
                 if !caption.contains(sentence.trim_end()) {
                     caption = format!("{} {sentence}", caption.trim_end());
@@ -122,7 +126,7 @@ impl Draft {
 
     /// A picture, with its data if it is a chart, and the figures behind these.
     fn show(&mut self, figure: &Figure, data: Option<&Value>, tables: &[&Figure]) {
-        let Figure { id, title, caption, svg, narrow, .. } = figure;
+        let Figure { id, title, caption, still, svg, narrow, .. } = figure;
         let label = text(title);
         let wide = if narrow.is_some() { " wide" } else { "" };
         let _ = write!(
@@ -139,18 +143,9 @@ impl Draft {
         if let Some(svg) = narrow {
             let _ = write!(self.body, "<div class=\"picture narrow\">\n{svg}</div>\n");
         }
-        // Some of it is about the still picture only.
-        let (about, drawn): (Vec<&str>, Vec<&str>) = caption
-            .split_inclusive(". ")
-            .partition(|line| data.is_none() || curves::is_about_the_data(line));
-        for (class, lines) in [("", about), (" class=\"drawn\"", drawn)] {
-            if !lines.is_empty() {
-                let words = lines.concat();
-                let _ = writeln!(
-                    self.body,
-                    "<figcaption{class}>{}</figcaption>",
-                    text(words.trim_end())
-                );
+        for (class, words) in [("", caption), (" class=\"drawn\"", still)] {
+            if !words.is_empty() {
+                let _ = writeln!(self.body, "<figcaption{class}>{}</figcaption>", text(words));
             }
         }
         for Figure { title, table, .. } in tables {
@@ -178,7 +173,7 @@ pub fn page(mut runs: Vec<Run>) -> Page {
     notes(&runs, &mut draft);
     if let [run] = &runs[..] {
         draft.heading("quality", "How good the model is");
-        quality::section(run, &mut draft);
+        quality::section(run, "", &mut draft);
     }
     if runs.len() > 1 {
         draft.heading("differences", "What differs");
@@ -366,7 +361,7 @@ fn section(run: &Run, number: usize, several: bool, draft: &mut Draft) {
         draft.paragraph(&format!("Digest {}", short(digest, 128)));
     }
     if several {
-        quality::section(run, draft);
+        quality::section(run, &format!("run-{number}-"), draft);
     }
     match traffic::of_nodes(run, number) {
         Some(figure) => draft.figure(figure),

@@ -1,10 +1,10 @@
 //! How good the models of a run are on test rows: the figures of each node beside the baseline,
-//! each class, the confusion matrix.
+//! curves of ROC and calibration, each class, the confusion matrix.
 
 use std::fmt::Write as _;
 
 use super::{
-    Draft,
+    Draft, characteristics,
     markup::{Cell, Table, count, grouped, number, percent, short, text},
 };
 use gradvine::run::{Figures, Run, Summary};
@@ -21,8 +21,8 @@ const LONGEST_HEAD: usize = 16;
 /// Longer names together are turned upright.
 const LONGEST_HEADS: usize = 26;
 
-/// Writes the part of the page; nothing of a run without figures.
-pub(super) fn section(run: &Run, draft: &mut Draft) {
+/// Writes the part of the page; nothing of a run without figures. `prefix` makes its anchors unique.
+pub(super) fn section(run: &Run, prefix: &str, draft: &mut Draft) {
     let Some(summary) = &run.summary else { return };
     let Some(all) = &summary.outcome.test else {
         draft.paragraph("No figures on test rows: there were none, or the run did not end.");
@@ -30,10 +30,14 @@ pub(super) fn section(run: &Run, draft: &mut Draft) {
     };
     draft.body += &nodes(summary, all).html();
     draft.paragraph(
-        "The baseline always predicts the most frequent class, or the mean, of the training rows \
-         of all nodes. A node's own model is the one that it trained; the mean model is the \
-         result.",
+        "The mean model is the result. A node's own model is the one that it trained. The baseline \
+         always predicts the most frequent class, or the mean, of the training rows of all nodes.",
     );
+    for chart in [characteristics::roc(all, prefix), characteristics::calibration(all, prefix)] {
+        if let Some((figure, data)) = chart {
+            draft.chart(vec![figure], &data);
+        }
+    }
     if !all.classes.is_empty() {
         draft.body += &classes(all).html();
     }
@@ -46,32 +50,105 @@ pub(super) fn section(run: &Run, draft: &mut Draft) {
     }
 }
 
-/// A model and its figures: the node, the model's name, the node's training rows.
-struct Judged<'a> {
+/// A site and the figures of two models on its test rows.
+struct Site<'a> {
     node: &'a str,
-    model: &'static str,
-    trained: Option<u64>,
-    figures: &'a Figures,
+    trained: u64,
+    of_mean: Option<&'a Figures>,
+    of_own: Option<&'a Figures>,
 }
 
-/// The figures of the mean model on all rows, and of each node.
+/// What a column is about: the mean model and the node's own one have a column each.
+enum About {
+    Rows,
+    Models,
+}
+
+/// A column: its name, what it is about, and the figure of a predicted number.
+type Column = (&'static str, About, fn(&Figures, usize) -> Option<String>);
+
+const OF_CLASSES: [Column; 6] = [
+    ("accuracy", About::Models, |of, _| of.accuracy.map(percent)),
+    ("accuracy of the baseline", About::Rows, |of, _| {
+        of.baseline.as_ref().map(|baseline| percent(baseline.accuracy))
+    }),
+    ("balanced accuracy", About::Models, |of, _| of.balanced_accuracy.map(percent)),
+    ("AUC", About::Models, |of, _| of.auc.map(|area| format!("{area:.4}"))),
+    ("calibration error", About::Models, |of, _| of.calibration_error.map(percent)),
+    ("test loss", About::Models, |of, _| Some(number(of.loss))),
+];
+
+const OF_NUMBERS: [Column; 5] = [
+    ("RMSE", About::Models, |of, at| Some(number(of.outputs.get(at)?.rmse))),
+    ("RMSE of the baseline", About::Rows, |of, at| Some(number(of.outputs.get(at)?.baseline_rmse))),
+    ("MAE", About::Models, |of, at| Some(number(of.outputs.get(at)?.mae))),
+    ("R2", About::Models, |of, at| of.outputs.get(at)?.r2.map(|r2| format!("{r2:.4}"))),
+    ("test loss", About::Models, |of, _| Some(number(of.loss))),
+];
+
+/// The figures of all nodes, then those of each: one row a site, or one a site and predicted
+/// number.
 fn nodes(summary: &Summary, all: &Figures) -> Table {
     let rows = summary.participation.values().map(|part| part.rows);
-    let mut judged = vec![Judged {
-        node: "all nodes",
-        model: "mean model",
-        trained: Some(rows.fold(0, u64::saturating_add)),
-        figures: all,
-    }];
-    for (node, part) in summary.participation.iter().take(MOST_NODES) {
-        let models = [("mean model", &part.test_of_mean), ("own model", &part.test)];
-        for (model, figures) in models {
-            if let Some(figures) = figures {
-                judged.push(Judged { node, model, trained: Some(part.rows), figures });
+    let trained = rows.fold(0, u64::saturating_add);
+    let mut sites = vec![Site { node: "all nodes", trained, of_mean: Some(all), of_own: None }];
+    sites.extend(summary.participation.iter().take(MOST_NODES).filter_map(|(node, part)| {
+        let (of_mean, of_own) = (part.test_of_mean.as_ref(), part.test.as_ref());
+        (of_mean.is_some() || of_own.is_some()).then_some(Site {
+            node,
+            trained: part.rows,
+            of_mean,
+            of_own,
+        })
+    }));
+    let of_numbers = !all.outputs.is_empty();
+    let columns: &[Column] = if of_numbers { &OF_NUMBERS } else { &OF_CLASSES };
+    let lines = || {
+        let outputs = 0..all.outputs.len().max(1);
+        sites.iter().flat_map(move |site| outputs.clone().map(move |output| (site, output)))
+    };
+    let several = all.outputs.len() > 1;
+    let mut table = Table {
+        caption: match (of_numbers, &all.baseline) {
+            (true, _) => "Figures on test rows; the baseline is always the mean".into(),
+            (false, Some(baseline)) => format!(
+                "Figures on test rows; the baseline is always “{}”",
+                short(&baseline.class, LONGEST)
+            ),
+            (false, None) => "Figures on test rows".into(),
+        },
+        head: ["node", "training rows", "test rows"].map(String::from).into(),
+        rows: Vec::new(),
+        left_out: String::new(),
+    };
+    let mut cells: Vec<Vec<Cell>> = lines().take(MOST_ROWS).map(|(site, _)| site.begin()).collect();
+    if several {
+        table.head.push("number".into());
+        for (line, (_, output)) in cells.iter_mut().zip(lines()) {
+            line.push(Cell::Word(short(&all.outputs[output].output, LONGEST)));
+        }
+    }
+    for (name, about, figure) in columns {
+        let models: &[(String, Of)] = &match about {
+            About::Rows => vec![(name.to_string(), Of::Any)],
+            About::Models => vec![(name.to_string(), Of::Mean), (format!("own {name}"), Of::Own)],
+        };
+        for (name, of) in models {
+            let all = || lines().map(|(site, output)| figure(site.figures(*of)?, output));
+            if all().all(|figure| figure.is_none()) {
+                continue;
+            }
+            table.head.push(name.clone());
+            for (line, figure) in cells.iter_mut().zip(all()) {
+                line.push(self::figure(figure));
             }
         }
     }
-    let mut table = if all.outputs.is_empty() { of_classes(&judged) } else { of_numbers(&judged) };
+    table.rows = cells;
+    let left = lines().count() - table.rows.len();
+    if left > 0 {
+        table.left_out += &format!("{} more are not shown. ", count(left, "row"));
+    }
     let more = summary.participation.len().saturating_sub(MOST_NODES);
     if more > 0 {
         table.left_out += &format!("{} more are not shown.", count(more, "node"));
@@ -79,94 +156,35 @@ fn nodes(summary: &Summary, all: &Figures) -> Table {
     table
 }
 
-fn figure(value: Option<String>) -> Cell {
-    value.map_or(Cell::Nothing, Cell::Figure)
+/// The model of a column.
+#[derive(Clone, Copy)]
+enum Of {
+    Mean,
+    Own,
+    Any,
 }
 
-impl Judged<'_> {
+impl Site<'_> {
     fn begin(&self) -> Vec<Cell> {
+        let rows = self.figures(Of::Any).map(|figures| grouped(figures.rows));
         vec![
             Cell::Name(short(self.node, LONGEST)),
-            Cell::Word(self.model.into()),
-            figure(self.trained.map(grouped)),
-            Cell::Figure(grouped(self.figures.rows)),
+            Cell::Figure(grouped(self.trained)),
+            figure(rows),
         ]
     }
-}
 
-const BEGIN: [&str; 4] = ["node", "model", "training rows", "test rows"];
-
-/// A column: its name, and a model's figure.
-type Column = (&'static str, fn(&Figures) -> Option<String>);
-
-fn of_classes(judged: &[Judged<'_>]) -> Table {
-    let columns: [Column; 6] = [
-        ("accuracy", |of| of.accuracy.map(percent)),
-        ("accuracy of the baseline", |of| {
-            of.baseline.as_ref().map(|baseline| percent(baseline.accuracy))
-        }),
-        ("balanced accuracy", |of| of.balanced_accuracy.map(percent)),
-        ("AUC", |of| of.auc.map(|area| format!("{area:.4}"))),
-        ("calibration error", |of| of.calibration_error.map(percent)),
-        ("test loss", |of| Some(number(of.loss))),
-    ];
-    let known = |column: &&Column| judged.iter().any(|one| (column.1)(one.figures).is_some());
-    let columns: Vec<&Column> = columns.iter().filter(known).collect();
-    let row = |one: &Judged<'_>| {
-        let cells = columns.iter().map(|column| figure((column.1)(one.figures)));
-        one.begin().into_iter().chain(cells).collect()
-    };
-    let baseline = judged[0].figures.baseline.as_ref();
-    let always = baseline.map_or_else(String::new, |baseline| {
-        format!("; the baseline is always “{}”", short(&baseline.class, LONGEST))
-    });
-    Table {
-        caption: format!("Figures on test rows{always}"),
-        head: (BEGIN.into_iter().chain(columns.iter().map(|column| column.0)))
-            .map(String::from)
-            .collect(),
-        rows: judged.iter().map(row).collect(),
-        left_out: String::new(),
-    }
-}
-
-/// One row per model and predicted number.
-fn of_numbers(judged: &[Judged<'_>]) -> Table {
-    let several = judged.iter().any(|one| one.figures.outputs.len() > 1);
-    let mut rows = Vec::new();
-    let mut all = 0;
-    for one in judged {
-        for output in &one.figures.outputs {
-            all += 1;
-            if rows.len() == MOST_ROWS {
-                continue;
-            }
-            let mut row = one.begin();
-            if several {
-                row.push(Cell::Word(short(&output.output, LONGEST)));
-            }
-            row.extend([
-                Cell::Figure(number(output.rmse)),
-                Cell::Figure(number(output.baseline_rmse)),
-                Cell::Figure(number(output.mae)),
-                figure(output.r2.map(|r2| format!("{r2:.4}"))),
-                Cell::Figure(number(one.figures.loss)),
-            ]);
-            rows.push(row);
+    fn figures(&self, of: Of) -> Option<&Figures> {
+        match of {
+            Of::Mean => self.of_mean,
+            Of::Own => self.of_own,
+            Of::Any => self.of_mean.or(self.of_own),
         }
     }
-    let mut head: Vec<String> = BEGIN.map(String::from).into();
-    if several {
-        head.push("number".into());
-    }
-    let figures = ["RMSE", "RMSE of the baseline", "MAE", "R2", "test loss"];
-    head.extend(figures.map(String::from));
-    let left_out = match all - rows.len() {
-        0 => String::new(),
-        more => format!("{} more are not shown. ", count(more, "row")),
-    };
-    let caption = "Figures on test rows; the baseline is always the mean".into();
-    Table { caption, head, rows, left_out }
+}
+
+fn figure(value: Option<String>) -> Cell {
+    value.map_or(Cell::Nothing, Cell::Figure)
 }
 
 /// Each class of the mean model; of many those that are found least.

@@ -53,6 +53,7 @@ pub(super) fn of_runs(runs: &[Run]) -> Option<Figure> {
                   them."
             .into(),
         svg: bars.svg(&describe(&bars.rows)),
+        still: String::new(),
         narrow: Some(bars.narrow(&describe(&bars.rows))),
         table,
     })
@@ -88,6 +89,7 @@ pub(super) fn of_nodes(run: &Run, number: usize) -> Option<Figure> {
     Some(Figure {
         id: format!("nodes-{number}"),
         svg: bars.svg(&describe(&bars.rows)),
+        still: String::new(),
         narrow: Some(bars.narrow(&describe(&bars.rows))),
         title,
         caption: String::new(),
@@ -190,6 +192,7 @@ pub(super) fn of_links(run: &Run, number: usize) -> Option<Figure> {
     Some(Figure {
         id: format!("links-{number}"),
         svg: bars.svg(&describe(&bars.rows)),
+        still: String::new(),
         narrow: Some(bars.narrow(&describe(&bars.rows))),
         title,
         caption: latencies(run, &loads).into(),
