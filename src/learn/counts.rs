@@ -246,8 +246,9 @@ impl ClassCounts {
     }
 
     /// The receiver operating characteristic of this class against all others: for each bin of
-    /// scores with rows, from the greatest down, the shares of the rows of other classes and of this
-    /// class that score as high or higher. It begins with (0, 0). `None` where [`Self::area`] is.
+    /// scores with rows, from the greatest down, the shares of the rows of other classes and of
+    /// this class that score as high or higher. It begins with (0, 0). `None` where [`Self::area`]
+    /// is.
     pub(crate) fn characteristic(&self, class: usize) -> Option<Vec<[f64; 2]>> {
         self.area(class)?;
         let bins = score_bins(self.classes);

@@ -55,7 +55,7 @@ fn a_faster_line_is_a_change_too() {
     let sets = slow.split(',').chain(["network.compute=fixed", "network.compute_ms=5"]);
     let mut command = gradvine();
     command.current_dir(ROOT).args(["plan", "--json", "--no-data", "--topology", "ring:4"]);
-    command.args(["--topologies", "ring:4", "--compressors", "identity"]);
+    command.args(["--topologies", "ring:4", "--compressors", "identity", "--local-steps", "1"]);
     sets.for_each(|set| _ = command.args(["--set", set]));
     let assert = command.assert().success();
     let said: Value = serde_json::from_slice(&assert.get_output().stdout).unwrap();

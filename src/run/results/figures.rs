@@ -193,14 +193,22 @@ fn draw(figures: &mut Figures, counts: &ClassCounts) {
     figures.calibration = counts.bins().iter().filter(|bin| bin.rows > 0).map(of_bin).collect();
 }
 
-/// The first point, the last one, and those between them that are a step from the one before.
+/// The first point, the last one, and those between them that are a step from the one before and
+/// not on a straight line up or across.
 fn thinned(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
     let rounded = |point: &[f64; 2]| point.map(|share| (share * DIGITS).round() / DIGITS);
     let mut kept: Vec<[f64; 2]> = Vec::new();
     for (at, point) in points.iter().enumerate() {
         let is_far = |last: &[f64; 2]| (0..2).any(|side| point[side] - last[side] >= STEP);
         if at + 1 == points.len() || kept.last().is_none_or(is_far) {
-            kept.push(rounded(point));
+            let point = rounded(point);
+            let is_between = |pair: &[[f64; 2]]| {
+                (0..2).any(|side| pair.iter().all(|other| other[side] == point[side]))
+            };
+            if kept.last_chunk::<2>().is_some_and(|pair| is_between(pair)) {
+                kept.pop();
+            }
+            kept.push(point);
         }
     }
     kept

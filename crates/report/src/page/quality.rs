@@ -21,7 +21,7 @@ const LONGEST_HEAD: usize = 16;
 /// Longer names together are turned upright.
 const LONGEST_HEADS: usize = 26;
 
-/// Writes the part of the page; nothing of a run without figures. `prefix` makes its anchors unique.
+/// Writes the part of the page; nothing of a run without figures. Its anchors begin with `prefix`.
 pub(super) fn section(run: &Run, prefix: &str, draft: &mut Draft) {
     let Some(summary) = &run.summary else { return };
     let Some(all) = &summary.outcome.test else {
