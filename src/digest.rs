@@ -32,6 +32,13 @@ impl Hasher {
     }
 }
 
+/// The first half of the SHA-256 of a vector: nobody can find two vectors with the same one.
+pub(crate) fn fingerprint(x: &[f32]) -> [u8; 16] {
+    let mut hasher = Hasher::default();
+    hasher.add_floats(x);
+    *hasher.0.finalize().first_chunk().expect("32 bytes")
+}
+
 /// A number that tells two models apart: the first 8 bytes of the SHA-256.
 pub(crate) fn short(x: &[f32]) -> u64 {
     u64::from_str_radix(&of_model(x)[..16], 16).expect("hexadecimal digits")

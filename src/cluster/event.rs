@@ -128,6 +128,13 @@ pub enum Event {
         /// Where the other one is.
         text: String,
     },
+    /// A neighbour has signed something else than it has sent to this node.
+    Contradicts {
+        /// The neighbour that contradicts itself.
+        peer: NodeId,
+        /// What it has signed, and after which round.
+        reason: String,
+    },
     /// A neighbour has finished and sends nothing more.
     Goodbye(NodeId),
     /// A neighbour passes on the newest checkpoints of nodes.

@@ -6,6 +6,8 @@
 //! * Upon a link that does not return, or a neighbour that leaves: members are chosen again if the
 //!   run may continue without it; otherwise the core ends with that reason. What a neighbour says
 //!   of others, or of all, is its own affair: it does not continue.
+//! * Upon a neighbour that has signed something else than it has sent: the rounds end because of
+//!   it.
 //! * Upon a node of another membership: a member chooses members again. Another one takes part
 //!   after the next checkpoint that all members have.
 //! * Upon a tick: schedules checkpoints, says for whom this node waits, and waits no longer than
@@ -29,7 +31,7 @@ use super::{
 };
 use crate::{
     drive::{Absence, Change, RunError, Waiting},
-    gossip::{self, Input, Node, NodeConfig, Rejoin, snapshot::Snapshot},
+    gossip::{self, Failure, Input, Node, NodeConfig, Rejoin, snapshot::Snapshot},
     run::checkpoint::Written,
     units::{NodeId, Round},
 };
@@ -278,6 +280,10 @@ impl Rounds {
             Event::Restarted { peer, because } => {
                 self.because = because;
                 return Err(RunError::Restarted(peer));
+            }
+            Event::Contradicts { peer, reason } => {
+                let failure = Failure::Peer { peer, reason };
+                return Err(RunError::Failed { node: part.id, failure });
             }
             Event::OtherMembership(peer) => return self.meet(part, peer, out),
             Event::Goodbye(peer) if self.node.owes_its_model() => {

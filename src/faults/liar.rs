@@ -13,8 +13,8 @@ use crate::{
     },
     drive::Membership,
     gossip::{
-        frame,
-        tree::{MEAN, SETUP, SUMMARY},
+        frame::{self, Header},
+        tree::{LAST_CALL, MEAN, SETUP, SUMMARY},
     },
     run::Whole,
     units::NodeId,
@@ -35,6 +35,8 @@ pub(super) enum Lie {
     Deletes,
     /// It changes these frames of the spanning tree.
     Tree(u8),
+    /// From this round on it sends its second neighbour something else than the others.
+    TwoFaced(u64),
 }
 
 pub(super) const LIES: [Lie; 5] =
@@ -52,8 +54,23 @@ pub(super) struct Liar {
 
 impl Liar {
     /// A frame as it is sent: of the tree those that go down are changed.
-    pub(super) fn frame(&mut self, frame: Arc<Vec<u8>>, whole: &Whole) -> Arc<Vec<u8>> {
+    pub(super) fn frame(&mut self, to: NodeId, frame: Arc<Vec<u8>>, whole: &Whole) -> Arc<Vec<u8>> {
         let (header, payload) = frame::read(&frame);
+        if let Lie::TwoFaced(since) = self.lie {
+            let second = whole.design.topology.neighbours(self.node).get(1) == Some(&to);
+            if !second || header.at.flight >= LAST_CALL || header.at.round.0 < since {
+                return frame;
+            }
+            self.times += 1;
+            let first = header.at.round.0 == since && header.at.exchange == 0;
+            let mut changed = frame.to_vec();
+            if let Some(byte) = changed.last_mut().filter(|_| first) {
+                *byte ^= 1;
+            }
+            // The sum of its own vector would tell.
+            frame::seal(&Header { replica: None, ..header }, None, &mut changed);
+            return Arc::new(changed);
+        }
         let height = whole.design.topology.spanning_tree().height();
         let is_down = usize::from(header.at.exchange) >= height;
         if self.lie != Lie::Tree(header.at.flight) || !is_down || payload.is_empty() {
@@ -69,7 +86,7 @@ impl Liar {
     }
 
     pub(super) fn change(&mut self, message: Message, whole: &Whole) -> Message {
-        if let Lie::Tree(_) = self.lie {
+        if let Lie::Tree(_) | Lie::TwoFaced(_) = self.lie {
             return message;
         }
         self.times += 1;

@@ -13,6 +13,7 @@ use crate::{
         checkpoint::{Every, Owner, Written},
     },
     state::State,
+    status::Board,
     units::{NodeId, Time},
 };
 
@@ -67,6 +68,8 @@ pub(super) struct Program<'a> {
     /// For whom it waits, as it says.
     pub waits_for: Vec<NodeId>,
     pub share: Option<u8>,
+    /// What nodes say about themselves.
+    pub board: Board,
     /// Tells it from other programs of this machine.
     pub number: u64,
 }
@@ -77,6 +80,7 @@ impl<'a> Program<'a> {
         cluster: Cluster<'a>,
         learner: Box<dyn Learner>,
         checkpoints: Checkpoints,
+        board: Board,
         now: Time,
         number: u64,
     ) -> Program<'a> {
@@ -111,6 +115,7 @@ impl<'a> Program<'a> {
             closing: None,
             waits_for: Vec::new(),
             share: None,
+            board,
             number,
         }
     }

@@ -25,8 +25,12 @@ use crate::{
     links::ComputeModel,
     run::checkpoint::Every,
     state::State,
+    status::{self, Board, Record, Shared},
     units::{NodeId, Round, Time},
 };
+
+/// How often a program says what it does.
+const SAYS: u64 = 1_000_000_000;
 
 /// How long a node says goodbye: with a reason, and without one at the most.
 const GOODBYE: u64 = 300_000_000;
@@ -66,6 +70,7 @@ impl World<'_> {
         learner.state(&mut initial);
         let limits = Limits::of(&design.experiment);
         let keys = Arc::new(Named(node));
+        let board = Board::new(node, design.topology.nodes(), keys.clone());
         let terms = Terms { limits, keeps: Some(keeps), resumes: true, confirms: true, keys };
         let mut effects = Vec::new();
         let cluster = Cluster::new(self.instant(), design, config, terms, &mut effects);
@@ -74,7 +79,7 @@ impl World<'_> {
             Err(error) => return self.ended(node, Err(error.describe(&design.topology))),
         };
         let (now, number) = (self.now(), self.id());
-        let program = Program::new(cluster, learner, checkpoints, now, number);
+        let program = Program::new(cluster, learner, checkpoints, board, now, number);
         let program = Program { complete, initial, ..program };
         self.machines[node.index()].program = Some(program);
         self.perform_all(node, effects);
@@ -88,10 +93,47 @@ impl World<'_> {
             return;
         }
         self.post(TICK, Happening::Tick { machine: node, program: number });
+        if self.now().0 % SAYS < TICK {
+            self.say_record(node);
+        }
         self.tick_now(node);
     }
 
+    /// A program says what it does, and passes on what it has heard.
+    fn say_record(&mut self, node: NodeId) {
+        #[cfg(test)]
+        if self.is_mute {
+            return;
+        }
+        let (now, round) = (self.instant(), self.machines[node.index()].rounds);
+        let Some(program) = &self.machines[node.index()].program else { return };
+        let doing = if program.begun { status::State::Computing } else { Default::default() };
+        let waits_for = program.waits_for.clone();
+        program.board.say(now, Record { state: doing, round, waits_for, ..Record::default() });
+        for (wire, side) in self.wires_of(node) {
+            let Some(program) = &self.machines[node.index()].program else { return };
+            let end = &mut self.wires[wire].sides[side];
+            if end.up {
+                let news = program.board.news(now, &mut end.told_records);
+                self.say(wire, side, Message::Records(news));
+            }
+        }
+    }
+
+    /// Tells the cluster which neighbours have signed something else than they have sent.
+    fn find_contradictions(&mut self, node: NodeId) {
+        let Some(program) = &self.machines[node.index()].program else { return };
+        for (number, reason) in program.board.contradictions() {
+            let Some(program) = &self.machines[node.index()].program else { return };
+            if let Some(peer) = program.numbers.iter().position(|other| *other == number) {
+                let peer = NodeId::from(peer);
+                self.feed(node, Input::Event(Event::Contradicts { peer, reason }));
+            }
+        }
+    }
+
     fn tick_now(&mut self, node: NodeId) {
+        self.find_contradictions(node);
         if let Some(facts) = self.facts(node) {
             self.feed(node, Input::Tick(Box::new(facts)));
         }
@@ -259,6 +301,20 @@ impl World<'_> {
         let machine = &mut self.machines[node.index()];
         let Some(program) = &mut machine.program else { return };
         match effect {
+            gossip::Effect::Shared { round, of, fingerprint } => {
+                let of = program.number(of);
+                let vector = Shared { round: round.0, fingerprint };
+                let attempt = match of == node {
+                    true => program.incarnation,
+                    false => {
+                        let wire = self.wire_between(node, of);
+                        self.wires[wire].sides[self.wires[wire].side(node)].known
+                    }
+                };
+                if let Some(program) = &self.machines[node.index()].program {
+                    program.board.share(of, attempt, vector);
+                }
+            }
             gossip::Effect::Send { to, frame } => {
                 let to = program.number(to);
                 self.send(node, to, frame);
@@ -398,6 +454,7 @@ impl World<'_> {
         let now = self.now();
         let Some(program) = &mut self.machines[node.index()].program else { return };
         kept::begin(program.cluster.part().id, at, &program.checkpoints);
+        program.board.begin(program.incarnation);
         program.started = now;
     }
 

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, env, ops::Range, panic};
 
 use super::{
-    liar::{LIES, Liar, TREE},
+    liar::{LIES, Liar, Lie, TREE},
     *,
 };
 use crate::{
@@ -320,4 +320,45 @@ fn one_that_changes_what_comes_down_the_tree_is_found() {
         let named = told.contains("has formed and signed") || told.contains("has signed");
         assert!(named || is_leaf, "{told}");
     }
+}
+
+/// A member that sends its two neighbours different models is found by what it signs, and left out.
+/// Records change nothing else.
+#[test]
+fn one_that_sends_its_neighbours_different_things_is_left_out() {
+    let set = [
+        "rule.kind=dcd",
+        "compressor.kind=identity",
+        "absence.policy=continue",
+        "absence.deadline_s=3",
+        "checkpoint.every_rounds=5",
+        "network.compute=fixed",
+        "network.compute_ms=100",
+        "run.rounds=80",
+        "topology.file=ring:5",
+    ];
+    let whole = || whole_with(1, &set.map(String::from));
+    for (since, node) in [(10, 1), (20, 3)] {
+        let (whole, observer) = (whole(), &mut NoopObserver);
+        let mut world = world::World::new(&whole, &[], observer);
+        world.liar = Some(Liar { node: NodeId(node), lie: Lie::TwoFaced(since), times: 0 });
+        let (story, times) = world.run_with_liar();
+        let told = lines(&story);
+        assert!(times > 0 && story.stuck.is_empty(), "{told}");
+        let found = "its vector here is not the one that it has signed for all its neighbours";
+        assert!(told.contains(found), "{told}");
+        let others = || (0..5).filter(|other| *other != node as usize);
+        assert!(others().all(|other| story.ended[other].is_none()), "{told}");
+        let means: Vec<u64> = others().filter_map(|other| story.means[other]).collect();
+        assert!(means.len() == 4 && means.iter().all(|mean| *mean == means[0]), "{told}");
+    }
+    let [mute, loud] = [true, false].map(|is_mute| {
+        let (whole, observer) = (whole(), &mut NoopObserver);
+        let mut world = world::World::new(&whole, &[], observer);
+        world.is_mute = is_mute;
+        let story = world.run().unwrap();
+        let digest = story.summary(&whole.design).unwrap().unwrap().digest;
+        (digest, story.time, story.means)
+    });
+    assert_eq!(mute, loud);
 }

@@ -2,12 +2,15 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
+use litemap::LiteMap;
+
 use crate::{
     cluster::{
         Input,
         message::{CheckpointSchedule, Saves, StartMessage},
     },
     gossip::Cause,
+    status::Passed,
     units::{NodeId, Time},
 };
 
@@ -18,6 +21,7 @@ pub(super) enum Message {
     Saved(Vec<(NodeId, u64)>),
     Schedule(CheckpointSchedule),
     Goodbye(Option<Cause>),
+    Records(Vec<Passed>),
 }
 
 /// A frame that has not arrived.
@@ -48,8 +52,9 @@ pub(super) struct End {
     pub goodbye: bool,
     /// This end has said goodbye.
     pub told_goodbye: bool,
-    /// The other end was told this.
+    /// The other end was told this, and these records.
     pub told: Saves,
+    pub told_records: LiteMap<NodeId, u64>,
     pub problem: String,
 }
 

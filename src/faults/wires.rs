@@ -160,6 +160,7 @@ impl World<'_> {
         let now = self.now();
         let end = &mut self.wires[wire].sides[side];
         (end.known, end.up, end.told) = (incarnation, true, Saves::default());
+        end.told_records.clear();
         end.outbox.iter_mut().for_each(|sent| sent.written = false);
         let resent = end.outbox.len() as u64;
         let event = match end.lost.take() {
@@ -220,7 +221,7 @@ impl World<'_> {
     pub(super) fn send(&mut self, machine: NodeId, to: NodeId, frame: Arc<Vec<u8>>) {
         #[cfg(test)]
         let frame = match self.liar.as_mut().filter(|liar| liar.node == machine) {
-            Some(liar) => liar.frame(frame, self.whole),
+            Some(liar) => liar.frame(to, frame, self.whole),
             None => frame,
         };
         let wire = self.wire_between(machine, to);
@@ -309,6 +310,14 @@ impl World<'_> {
         let machine = self.wires[wire].ends[side];
         let begun = self.machines[machine.index()].program.as_ref().is_some_and(|it| it.begun);
         let event = match message {
+            Message::Records(records) => {
+                let (now, program) = (self.instant(), &self.machines[machine.index()].program);
+                if let Some(program) = program {
+                    // Nobody forges any.
+                    let _ = program.board.hear(now, records);
+                }
+                return;
+            }
             Message::Start(
                 StartMessage::Ready(_) | StartMessage::Waiting(_) | StartMessage::Begin(_),
             ) if begun => return,

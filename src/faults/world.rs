@@ -56,6 +56,9 @@ pub(super) struct World<'a> {
     healed: Time,
     /// When a program has ended last.
     ended: Time,
+    /// Whether no node says anything about itself.
+    #[cfg(test)]
+    pub is_mute: bool,
     /// A member that sends what it should not.
     #[cfg(test)]
     pub liar: Option<super::liar::Liar>,
@@ -94,6 +97,8 @@ impl<'a> World<'a> {
             moved: Time(0),
             healed: Time(0),
             ended: Time(0),
+            #[cfg(test)]
+            is_mute: false,
             #[cfg(test)]
             liar: None,
             #[cfg(test)]

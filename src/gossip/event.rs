@@ -113,6 +113,16 @@ pub enum Input {
 /// An action for the driver.
 #[derive(Debug, PartialEq)]
 pub enum Effect {
+    /// All neighbours of a node have a copy of its vector, and got the same frame: it is this one.
+    /// In rounds 0, 16, 32, 64, 128, 256, and each multiple of 256.
+    Shared {
+        /// The round of the frame.
+        round: Round,
+        /// The node whose vector it is: this one or a neighbour.
+        of: NodeId,
+        /// The first half of the SHA-256 of the vector after this frame.
+        fingerprint: [u8; 16],
+    },
     /// Compute the update at `x` into `update`. Reply with [`Input::Part`] for each of the parts,
     /// then with [`Input::Computed`].
     Compute {

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     compress::{Format, Malformed, NonFinite, Payload},
+    digest,
     rng::Stream,
     units::NodeId,
     vector,
@@ -24,6 +25,17 @@ use crate::{
 
 /// Rounds between two checks that copies agree with their owners.
 pub(super) const REPLICA_EVERY: u64 = 16;
+
+/// Rounds between two checks that all neighbours of a node have the same copy, once a run is that
+/// old. It reads each copy once more.
+pub(crate) const SHARED_EVERY: u64 = 256;
+
+/// Whether copies are compared after this frame, and by all neighbours of a node.
+fn is_shared(at: &At, plan: &dyn Plan) -> bool {
+    let round = at.round.0;
+    let early = round.is_multiple_of(REPLICA_EVERY) && (round / REPLICA_EVERY).is_power_of_two();
+    at.exchange == 0 && (early || round.is_multiple_of(SHARED_EVERY)) && plan.is_compared(at.flight)
+}
 
 #[derive(Debug, Default)]
 struct Link {
@@ -342,6 +354,12 @@ impl Carrier<Vec<u8>> for Exchange<'_> {
         let Exchange { transfer, plan, party, local, out } = self;
         if meeting.shared {
             let frame = transfer.encode(at, None, *plan, *party, local)?;
+            if is_shared(at, *plan)
+                && let Some(own) = party.copies().and_then(|copies| copies.own(local, None))
+            {
+                let (round, fingerprint) = (at.round, digest::fingerprint(own));
+                out.push(Effect::Shared { round, of: transfer.id, fingerprint });
+            }
             meeting.send.iter().for_each(|&to| transfer.send(to, &frame, at, out));
         } else {
             for &to in &meeting.send {
@@ -371,6 +389,13 @@ impl Carrier<Vec<u8>> for Exchange<'_> {
             && theirs != frame::replica_digest(copy)
         {
             return Err(Failure::Replica { peer: from, at: *at });
+        }
+        if is_shared(at, *plan)
+            && transfer.theirs.shared
+            && let Some(copy) = party.copies().and_then(|copies| copies.of(local, from))
+        {
+            let (round, fingerprint) = (at.round, digest::fingerprint(copy));
+            out.push(Effect::Shared { round, of: from, fingerprint });
         }
         if added {
             // Its pieces have been returned.

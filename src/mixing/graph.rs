@@ -3,7 +3,11 @@
 //!
 //! It implements petgraph's visitor traits, so that petgraph's algorithms run on it directly.
 
-use petgraph::visit::{GraphBase, IntoNeighbors, VisitMap, Visitable};
+use petgraph::{
+    algo::articulation_points::articulation_points,
+    graphmap::UnGraphMap,
+    visit::{GraphBase, IntoNeighbors, VisitMap, Visitable},
+};
 
 use super::{MAX_LINKS, MAX_NODES, TopologyError};
 use crate::units::NodeId;
@@ -82,6 +86,14 @@ impl Graph {
             }
         }
         Graph { offsets, neighbours, halves, links }
+    }
+
+    /// The nodes without which the others are not all connected, ascending.
+    pub fn cut_nodes(&self) -> Vec<NodeId> {
+        let graph = UnGraphMap::<u32, ()>::from_edges(self.links.iter().map(|(a, b)| (a.0, b.0)));
+        let mut found: Vec<NodeId> = articulation_points(&graph).into_iter().map(NodeId).collect();
+        found.sort_unstable();
+        found
     }
 
     /// The number of nodes, isolated ones included.

@@ -105,6 +105,8 @@ pub struct HostConfig {
 /// A running host, owned by the thread of the core. Dropping it closes everything.
 pub struct Host {
     peer: PeerId,
+    /// The random number of this attempt at the run.
+    incarnation: u64,
     listen: Vec<Multiaddr>,
     /// The addresses at relays by which it is reached.
     relays: Vec<Multiaddr>,
@@ -245,10 +247,11 @@ impl Host {
         let (leave, leaving) = watch::channel(None);
         let (close, closing) = mpsc::unbounded_channel();
         let streams = swarm.behaviour().streams.new_control();
+        let incarnation = random();
         let common = Common {
             own: peer,
             card: Arc::new(config.card.clone()),
-            incarnation: random(),
+            incarnation,
             streams,
             leaving,
             status: Arc::clone(&status),
@@ -285,6 +288,7 @@ impl Host {
         };
         Ok(Host {
             peer,
+            incarnation,
             listen,
             relays: config.addresses.into_iter().filter(is_relayed).collect(),
             links,
@@ -303,6 +307,11 @@ impl Host {
 
     pub(crate) fn peer(&self) -> PeerId {
         self.peer
+    }
+
+    /// The random number of this attempt at the run.
+    pub(crate) fn attempt(&self) -> u64 {
+        self.incarnation
     }
 
     /// How the newest TCP connection with this peer is encrypted, such as `TLS 1.3,

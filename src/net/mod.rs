@@ -56,6 +56,8 @@ internals!({
 });
 
 /// The version of the wire format of a link.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 
+#[cfg(test)]
+pub(crate) use self::link::liar::lies;
 pub use libp2p::{Multiaddr, PeerId, identity::Keypair};

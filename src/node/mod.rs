@@ -39,6 +39,8 @@ mod command;
 mod event;
 mod exchange;
 mod handle;
+#[cfg(all(test, feature = "net"))]
+mod hostile;
 mod on_event;
 mod prepared;
 

@@ -318,6 +318,8 @@ impl<'a> Network<'a> {
                 }
                 self.inputs = inputs;
             }
+            // Nobody signs anything here.
+            Effect::Shared { .. } => {}
             Effect::Send { to, frame } => self.send(id, to, &frame),
             Effect::Recycle { from, buffer } => {
                 self.lines.release(from, id);

@@ -141,14 +141,28 @@ pub struct Record {
     pub warnings: Vec<String>,
     /// Its links.
     pub links: Vec<LinkRecord>,
+    /// A random number of its attempt at the run; 0 before its rounds have begun.
+    pub attempt: u64,
+    /// The vector that all its neighbours should have a copy of, if it sends all the same.
+    pub shared: Option<Shared>,
+}
+
+/// A vector that a node and its neighbours have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shared {
+    /// The round of the frame after which it is so.
+    pub round: u64,
+    /// The first half of its SHA-256.
+    pub fingerprint: [u8; 16],
 }
 
 impl Record {
     /// What others must know: where it is in the run, and for whom it waits.
     pub(super) fn terse(self) -> Record {
         let Record { number, state, since_ms, members, round, waits_for, waiting, .. } = self;
-        let nothing = Record::default();
-        Record { number, state, since_ms, members, round, waits_for, waiting, ..nothing }
+        let (attempt, shared, nothing) = (self.attempt, self.shared, Record::default());
+        let terse = Record { number, state, since_ms, members, round, waits_for, ..nothing };
+        Record { waiting, attempt, shared, ..terse }
     }
 
     /// Cuts what is longer than a record may be, and drops numbers that are not finite.

@@ -266,7 +266,10 @@ impl Game {
             Effect::Snapshot(snapshot) => {
                 self.played.snapshots.insert(node, *snapshot);
             }
-            Effect::Prepared(_) | Effect::RoundDone(_) | Effect::Save(_) => {}
+            Effect::Shared { .. }
+            | Effect::Prepared(_)
+            | Effect::RoundDone(_)
+            | Effect::Save(_) => {}
         }
     }
 }

@@ -376,7 +376,7 @@ impl Table {
                 self.mean = mean;
                 self.inputs.push_back(Input::Core(gossip::Input::Record(vec![7; 8])));
             }
-            gossip::Effect::Save(_) => {}
+            gossip::Effect::Shared { .. } | gossip::Effect::Save(_) => {}
             gossip::Effect::Snapshot(_)
             | gossip::Effect::Finished(_)
             | gossip::Effect::Failed(_) => unreachable!("the cluster handles these"),

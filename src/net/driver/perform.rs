@@ -23,7 +23,7 @@ use crate::{
     gossip::{self, Cause, OwnModel, snapshot::Snapshot},
     run::Checkpoint,
     state,
-    status::State,
+    status::{Shared, State},
     units::NodeId,
 };
 
@@ -103,6 +103,11 @@ impl Driver<'_> {
         let (Some(links), Some(work)) = (&mut self.links, &mut self.work) else { return Ok(()) };
         let inputs = &mut self.inputs;
         match effect {
+            gossip::Effect::Shared { round, of, fingerprint } => {
+                let attempt = links.status().wires().get(&of).map_or(0, |wire| wire.attempt);
+                let number = self.cluster.part().number(of);
+                self.board.share(number, attempt, Shared { round: round.0, fingerprint });
+            }
             gossip::Effect::Send { to, frame } => links.send(to, frame),
             gossip::Effect::Recycle { from, buffer } => links.recycle(from, buffer),
             gossip::Effect::Compute { round, x, update, parts, overlaps } => {
@@ -199,6 +204,7 @@ impl Driver<'_> {
         let before = std::mem::take(&mut self.before);
         let (learner, status) = (self.learner.clone(), links.status().clone());
         self.telling.begin(Instant::now(), at.rounds, before.0);
+        self.board.begin(links.host.attempt());
         let work = Work::new(before, learner, saver, own.clone(), status);
         self.observer.members(&self.cluster.part().membership.members);
         self.observer.begins(&work.learner.lent);

@@ -61,6 +61,8 @@ pub(crate) struct Wire {
     pub rtt_ms: Option<f32>,
     /// Whether the newest connection goes through a relay.
     pub relayed: bool,
+    /// The random number of the neighbour's attempt at the run.
+    pub attempt: u64,
 }
 
 /// The core of a node says what it does a little more often than this.
@@ -338,6 +340,11 @@ impl Status {
     /// There is a new connection to this neighbour.
     pub(crate) fn set_relayed(&self, node: NodeId, relayed: bool) {
         self.wires().entry(node).or_default().relayed = relayed;
+    }
+
+    /// The link is to the neighbour's attempt with this number.
+    pub(crate) fn set_attempt(&self, node: NodeId, attempt: u64) {
+        self.wires().entry(node).or_default().attempt = attempt;
     }
 
     /// Bytes of frames so far, both ways: a link on which they grow is slow, not dead.

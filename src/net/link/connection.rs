@@ -255,7 +255,10 @@ impl Link {
             Message::Ack(open.acknowledged)
         });
         let last = goodbye.is_some().then(|| self.records(open)).flatten();
-        for message in ack.into_iter().chain(turn.messages).chain(last).chain(goodbye) {
+        let messages = ack.into_iter().chain(turn.messages).chain(last).chain(goodbye);
+        #[cfg(test)]
+        let messages = messages.flat_map(|message| super::liar::changed(&self.own, message));
+        for message in messages {
             open.spoke = Instant::now();
             let limit = 3 * self.deadlines.heartbeat;
             let sent = timeout(limit, wire::write(&mut open.control, &message)).await;

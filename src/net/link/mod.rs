@@ -8,6 +8,8 @@ pub(crate) mod connection;
 pub(crate) mod goodbyes;
 pub(crate) mod handshake;
 pub(crate) mod hello;
+#[cfg(test)]
+pub(crate) mod liar;
 pub(crate) mod limits;
 pub(crate) mod messages;
 pub(crate) mod outcome;

@@ -344,6 +344,7 @@ impl Link {
             Meeting::Begins => {}
         }
         self.known = incarnation;
+        self.status.set_attempt(self.node, incarnation);
         Ok(())
     }
 

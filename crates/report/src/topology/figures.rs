@@ -9,7 +9,11 @@ use gradvine::{
 use serde::Serialize;
 
 use super::Rounds;
-use crate::text::count;
+use crate::text::{count, short};
+
+/// How many cut nodes are named, and the longest name, in characters.
+const CUTS_SHOWN: usize = 8;
+const LONGEST: usize = 24;
 
 /// Up to this many search steps the diameter is computed exactly if no closed form gives it: a
 /// second or two.
@@ -36,6 +40,8 @@ pub struct Figures {
     diameter: usize,
     /// If not set, the diameter is at least this.
     diameter_exact: bool,
+    /// Their names.
+    cut_nodes: Vec<String>,
     method: String,
     residual: Option<f64>,
     converged: bool,
@@ -98,6 +104,9 @@ impl Figures {
             mixing_time: topology.spectrum().mixing_time(),
             diameter,
             diameter_exact,
+            cut_nodes: (topology.graph().cut_nodes().into_iter())
+                .map(|node| topology.node(node).name.clone())
+                .collect(),
             method: method.to_string(),
             residual,
             converged,
@@ -131,6 +140,16 @@ impl Figures {
 
     fn distance(&self) -> String {
         format!("{}{}", if self.diameter_exact { "" } else { "at least " }, self.diameter)
+    }
+
+    /// A few of the cut nodes.
+    fn cuts(&self) -> String {
+        let shown = self.cut_nodes.iter().take(CUTS_SHOWN).map(|name| short(name, LONGEST));
+        let shown = shown.collect::<Vec<_>>().join(", ");
+        match self.cut_nodes.len().saturating_sub(CUTS_SHOWN) {
+            0 => shown,
+            more => format!("{shown} and {more} more"),
+        }
     }
 
     fn computed(&self) -> String {
@@ -189,8 +208,15 @@ impl fmt::Display for Figures {
                 "the least t with rho^t <= 0.01: disagreement is a hundredth",
             ),
             ("diameter", self.distance(), "links between the two nodes farthest apart"),
+            (
+                "cut nodes",
+                self.cuts(),
+                "without one the rest falls apart; what it sends to its sides cannot be compared",
+            ),
             ("spectrum", self.computed(), ""),
         ];
+        let has = |row: &&(&str, String, &str)| row.0 != "cut nodes" || !self.cut_nodes.is_empty();
+        let rows: Vec<_> = rows.iter().filter(has).cloned().collect();
         write(f, &rows)?;
         self.schedule.as_ref().map_or(Ok(()), |schedule| schedule.fmt(f))
     }
