@@ -240,7 +240,6 @@ pub(super) fn seeds(name: &str) -> Vec<Vec<u8>> {
                 Message::Ack(7),
                 Message::Hello(hello),
                 Message::Goodbye(Some(reason)),
-                Message::Working(vec![(1, 2, false)]),
             ];
             messages.iter().map(|message| encode(message)[4..].to_vec()).collect()
         }

@@ -287,6 +287,32 @@ fn a_disk_that_does_not_record_ends_the_choice() {
     assert_eq!(effects.last().unwrap(), "close, over false, reason Some(\"the disk is full\")");
 }
 
+/// The link to a node breaks and returns all the time: it is awaited no longer, although it never
+/// misses a deadline.
+#[test]
+fn a_link_that_breaks_again_and_again_is_not_awaited() {
+    let whole = whole(&["absence.policy=continue", "absence.deadline_s=3", "absence.quorum=2"]);
+    let late = |breaks: usize| {
+        let mut b = Table::new(&whole, false);
+        b.started();
+        b.event(Event::Down { peer: C, reason: "it did not return".into() });
+        b.opened(&[]);
+        b.event(Event::Up(A));
+        for _ in 0..breaks {
+            b.event(Event::Lost { peer: C, reason: "reset".into() });
+            b.event(Event::Up(C));
+            b.after(0.3);
+        }
+        let said = News { views: vec![signed(A, view(3, &[B], &[C]))] };
+        b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
+        b.after(0.1);
+        b.after(1.1)
+    };
+    let records = ["record [NodeId(0), NodeId(1)]"];
+    assert_ne!(late(9), records, "C is there");
+    assert_eq!(late(10), records);
+}
+
 /// A second node is lost while the first loss is decided: no membership has a quorum any more.
 #[test]
 fn a_second_loss_during_a_decision_leaves_a_minority() {

@@ -5,12 +5,13 @@
 //!   signs it and passes it to its neighbours, and these to theirs ([`Board`]).
 //! * A record is numbered by the clock, so that a program that was started again continues. Only
 //!   the newest of a node counts. One of a node that is lost stays, with its age.
-//! * A record is data for people and for messages: no bit of the training depends on it. Only a
-//!   neighbour that signs something else than it has sent is found by it.
+//! * No bit of the training depends on a record. It is for people and for messages, and it says
+//!   that a node is at work, so that others wait for it. And a neighbour that signs something else
+//!   than it has sent is found by it.
 
 mod board;
 mod record;
 
 pub use crate::cluster::waiting::pace::slowest;
 pub use board::{Board, Heard, Passed, utc};
-pub use record::{Kept, LinkRecord, Record, Shared, State};
+pub use record::{AtWork, Kept, LinkRecord, Record, Shared, State};

@@ -61,6 +61,15 @@ impl State {
     }
 }
 
+/// Why a node sends no frames, although it is neither stuck nor gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AtWork {
+    /// It computes a gradient, evaluates its model or writes its results.
+    Computes,
+    /// It waits for a lost link.
+    Reconnects,
+}
+
 /// A checkpoint on a node's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
@@ -141,6 +150,8 @@ pub struct Record {
     pub warnings: Vec<String>,
     /// Its links.
     pub links: Vec<LinkRecord>,
+    /// Why the others should wait for it longer than for one that does nothing.
+    pub at_work: Option<AtWork>,
     /// A random number of its attempt at the run; 0 before its rounds have begun.
     pub attempt: u64,
     /// The vector that all its neighbours should have a copy of, if it sends all the same.
@@ -160,9 +171,10 @@ impl Record {
     /// What others must know: where it is in the run, and for whom it waits.
     pub(super) fn terse(self) -> Record {
         let Record { number, state, since_ms, members, round, waits_for, waiting, .. } = self;
-        let (attempt, shared, nothing) = (self.attempt, self.shared, Record::default());
+        let (at_work, attempt, shared) = (self.at_work, self.attempt, self.shared);
+        let nothing = Record::default();
         let terse = Record { number, state, since_ms, members, round, waits_for, ..nothing };
-        Record { waiting, attempt, shared, ..terse }
+        Record { waiting, at_work, attempt, shared, ..terse }
     }
 
     /// Cuts what is longer than a record may be, and drops numbers that are not finite.

@@ -1,7 +1,10 @@
 //! Members that are linked and send no frames, whatever else they send, end no deadline.
 #![cfg(feature = "net")]
 
-use std::time::Duration;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures::future::join_all;
 use gradvine::{
@@ -9,6 +12,7 @@ use gradvine::{
     mixing::{FileFormat, Topology},
     net::{Keypair, Message, Multiaddr, PeerId, RunCard, StartMessage, free_ports},
     node::{EndError, Event, Node, NodeBuilder},
+    status::{AtWork, Board, Record},
     units::NodeId,
 };
 use tokio::{
@@ -76,9 +80,13 @@ impl Three {
     }
 
     fn builder(&self, node: usize) -> NodeBuilder {
-        NodeBuilder::new(self.keys[node].clone(), self.topology.clone(), self.experiment.clone())
-            .listen(self.addresses[node].clone())
-            .objective(Flat::default())
+        let (topology, experiment) = (self.topology.clone(), self.experiment.clone());
+        let builder = NodeBuilder::new(self.keys[node].clone(), topology, experiment)
+            .objective(Flat::default());
+        match self.addresses.get(node) {
+            Some(address) => builder.listen(address.clone()),
+            None => builder,
+        }
     }
 
     fn start(&self, node: usize) -> Node {
@@ -94,6 +102,7 @@ impl Three {
             peer: self.keys[node].public().to_peer_id(),
             address: self.addresses[node].parse().unwrap(),
             card,
+            board: self.builder(member).prepare().unwrap().board(),
             does,
             started,
         };
@@ -108,6 +117,8 @@ struct Hostile {
     peer: PeerId,
     address: Multiaddr,
     card: RunCard,
+    /// It signs what it says there.
+    board: Arc<Board>,
     does: Does,
     /// Whether the run has started.
     started: watch::Receiver<bool>,
@@ -132,11 +143,15 @@ impl Hostile {
             saved.nodes = vec![(self.node, Vec::new())];
         }
         say(&mut raw.control, &Message::Start(ready)).await?;
-        for count in 1.. {
+        loop {
             let message = match self.does {
                 Does::Nothing => std::future::pending().await,
                 Does::Heartbeats => Message::Heartbeat,
-                Does::SignsOfWork => Message::Working(vec![(self.node.0, count, false)]),
+                Does::SignsOfWork => {
+                    let at_work = Some(AtWork::Computes);
+                    self.board.say(Instant::now(), Record { at_work, ..Record::default() });
+                    Message::Status(self.board.news(Instant::now(), &mut Default::default()))
+                }
                 Does::Breaks => {
                     let _ = self.started.wait_for(|started| *started).await;
                     sleep(OFTEN).await;
@@ -146,7 +161,6 @@ impl Hostile {
             say(&mut raw.control, &message).await?;
             sleep(OFTEN).await;
         }
-        Ok(())
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! * Upon a link that comes up: its node is awaited no longer, and is told all.
 //! * Upon a link that breaks: its node is awaited for `absence.deadline_s`; one that has just
-//!   returned, for a while at least. Upon one that leaves: it is not awaited.
+//!   returned, for a while at least. Upon one that leaves, or whose link breaks again and again: it
+//!   is not awaited.
 //! * Upon the news of a neighbour: [`Assembly`] takes them.
 //! * Upon a tick: [`Assembly::step`] says what is next. A membership is recorded before any node
 //!   hears of it. A node that continues waits a moment, so that its neighbours know of it.
@@ -38,6 +39,10 @@ const LEAVING: Duration = Duration::from_secs(2);
 /// How often a node tells its neighbours what it knows, at the most: one that says something new
 /// all the time must not keep all others busy.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// A node whose link breaks so often in one choice is not awaited: it must not keep the others from
+/// agreeing.
+const MOST_BREAKS: u32 = 10;
 
 /// How long a node that has returned, and is missing once more, is awaited at least: it may be the
 /// one that dials, after a pause.
@@ -84,6 +89,8 @@ pub(crate) struct Choosing {
     linked: BTreeSet<NodeId>,
     /// Since when the other neighbours are missing.
     lost: LiteMap<NodeId, Instant>,
+    /// How often the link to a neighbour has broken.
+    breaks: LiteMap<NodeId, u32>,
     /// Since when linked neighbours have said that they are not.
     denied: LiteMap<NodeId, Instant>,
     /// Neighbours that are not awaited.
@@ -132,6 +139,7 @@ impl Choosing {
             patience: Duration::from_secs_f64(experiment.absence.wait_s),
             linked: BTreeSet::new(),
             lost: topology.neighbours(me).iter().map(|peer| (*peer, now)).collect(),
+            breaks: LiteMap::new(),
             denied: LiteMap::new(),
             late: absence.late.into_iter().collect(),
             returned: absence.returned,
@@ -172,7 +180,9 @@ impl Choosing {
                 self.sign = now;
                 self.linked.insert(peer);
                 self.lost.remove(&peer);
-                self.late.remove(&peer);
+                if self.breaks.get(&peer).is_none_or(|times| *times < MOST_BREAKS) {
+                    self.late.remove(&peer);
+                }
                 self.sent = None;
                 let links = part.whole.topology.neighbours(self.me).len();
                 out.push(Effect::Linked { peer, up: self.linked.len(), links });
@@ -203,6 +213,11 @@ impl Choosing {
     fn lose(&mut self, now: Instant, peer: NodeId, reason: String, out: &mut Vec<Effect>) {
         self.linked.remove(&peer);
         self.lost.entry(peer).or_insert(now);
+        let times = self.breaks.entry(peer).or_insert(0);
+        *times += 1;
+        if *times >= MOST_BREAKS {
+            self.late.insert(peer);
+        }
         out.push(Effect::LinkLost { peer, reason });
     }
 

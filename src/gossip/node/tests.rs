@@ -469,6 +469,9 @@ fn parts_of_an_update_leave_before_the_whole() {
     let mut last = sealed(at(0, 1, 0), &floats(&[0.5, 1.0]));
     let header = Header { at: at(0, 1, 0), replica: Some(frame::replica_digest(&x)) };
     frame::seal(&header, None, &mut last);
+    // All nodes have the same model.
+    let fingerprint = crate::digest::fingerprint(&x);
+    let shared = Effect::Shared { round, of: NodeId(1), fingerprint };
     let script = [
         (Input::Start, vec![request]),
         (
@@ -476,7 +479,7 @@ fn parts_of_an_update_leave_before_the_whole() {
             vec![send(NodeId(0), at(0, 0, 0), &floats(&[1.5, 2.0]))],
         ),
         (Input::Part { round, part: 1, values: vec![0.5, 1.0] }, vec![]),
-        (whole, vec![Effect::Send { to: NodeId(0), frame: Arc::new(last) }]),
+        (whole, vec![shared, Effect::Send { to: NodeId(0), frame: Arc::new(last) }]),
     ];
     plays("layers", node, script);
 }

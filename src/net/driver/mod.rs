@@ -3,7 +3,6 @@
 //! One loop passes events in, and one match performs the effects. `faults` performs the same
 //! effects in virtual time.
 
-pub(crate) mod clock;
 pub(crate) mod companion;
 pub(crate) mod links;
 pub(crate) mod observer;
@@ -262,7 +261,9 @@ impl Driver<'_> {
     fn tell(&mut self, now: Instant, facts: Option<&Facts>, wires: LiteMap<NodeId, Wire>) {
         let elapsed = self.work.as_ref().map_or(self.before.0, Work::elapsed);
         let (part, standing) = (self.cluster.part(), self.cluster.standing());
-        let record = self.telling.record(&Now { now, part, standing, facts, wires, elapsed });
+        let at_work = self.links.as_ref().and_then(|links| links.status().at_work(now));
+        let now = Now { now, part, standing, facts, wires, at_work, elapsed };
+        let (record, now) = (self.telling.record(&now), now.now);
         self.board.say(now, record);
     }
 

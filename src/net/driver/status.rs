@@ -2,8 +2,7 @@
 //! and for messages about waiting.
 //!
 //! A node that computes a gradient, evaluates its model or waits for a lost link sends no frames
-//! meanwhile. So that other nodes do not take this for silence, a node at work sends five *beats*
-//! per heartbeat, and every node forwards them.
+//! meanwhile. So that other nodes do not take this for silence, its records say so.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -12,7 +11,6 @@ use std::{
 
 use litemap::LiteMap;
 
-use super::clock;
 use crate::{
     cluster::{
         Facts,
@@ -21,7 +19,7 @@ use crate::{
         waiting::pace::{Alive, Pace, Paces},
     },
     net::{link::wire::Message, transport::dial::Reached},
-    status::{Board, State as Doing},
+    status::{AtWork, Board, State as Doing},
     units::NodeId,
 };
 
@@ -65,27 +63,14 @@ pub(crate) struct Wire {
     pub attempt: u64,
 }
 
-/// The core of a node says what it does a little more often than this.
-const SAID: Duration = Duration::from_millis(1500);
+/// How old what a node has said may become while its core is at work.
+const SAID: Duration = Duration::from_secs(1);
+
+/// A node that has worked for less than this is not at work yet.
+const SHORT: Duration = Duration::from_millis(500);
 
 /// What a node has said is old after this time: it may have stopped.
 const FRESH: Duration = Duration::from_secs(5);
-
-/// How far the clock of another node may be ahead, in milliseconds: nodes begin a run one after the
-/// other.
-const AHEAD: u64 = 10_000;
-
-/// The number of a node's next beat: the milliseconds since the attempt began, and more than that
-/// of the beat before. A later beat has a greater number, whatever was missed.
-fn next_number(since: Duration, before: u64) -> u64 {
-    (since.as_millis() as u64).max(before.saturating_add(1))
-}
-
-/// The number of another node's beat, at most [`AHEAD`] of the own clock. So a false number hides
-/// the beats that follow for some seconds only.
-fn capped_number(since: Duration, number: u64) -> u64 {
-    number.min(since.as_millis() as u64 + AHEAD)
-}
 
 #[derive(Clone, Debug, PartialEq)]
 enum State {
@@ -97,18 +82,11 @@ enum State {
     Up,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Work {
-    /// Since when beats are numbered.
-    started: Instant,
     /// When the current work began.
     own: Option<Instant>,
-    /// When this node last sent a beat.
-    last_sent: Option<Instant>,
-    /// The number of the last beat of each node, and whether it was of an absence.
-    beats: LiteMap<NodeId, (u64, bool)>,
-    /// The last beat of any other node, and of each.
-    last: Option<Alive>,
+    /// When each other node has last said that it is at work, by its number among the members.
     heard: LiteMap<NodeId, Alive>,
 }
 
@@ -123,22 +101,6 @@ pub(crate) fn news(saves: &Saves, sent: &mut Saves) -> Vec<Message> {
     saved.into_iter().chain(schedule.map(Message::Schedule)).collect()
 }
 
-impl Work {
-    fn new() -> Work {
-        let (beats, heard) = (LiteMap::new(), LiteMap::new());
-        Work { started: clock::now(), own: None, last_sent: None, beats, last: None, heard }
-    }
-}
-
-/// A sign that a node is at work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Beat {
-    pub node: NodeId,
-    pub count: u64,
-    /// Whether it waits for a lost link.
-    pub absent: bool,
-}
-
 impl Status {
     /// All links down, before the first attempt.
     pub(crate) fn new(neighbours: impl Iterator<Item = NodeId>, board: Arc<Board>) -> Status {
@@ -151,7 +113,7 @@ impl Status {
             host: Mutex::default(),
             wires: Mutex::default(),
             beginning: Mutex::default(),
-            work: Mutex::new(Work::new()),
+            work: Mutex::default(),
             saves: Mutex::default(),
             board,
         }
@@ -247,8 +209,6 @@ impl Status {
     /// is resumed.
     pub(crate) fn begin(&self, beginning: Beginning) {
         *self.beginning.lock().unwrap_or_else(PoisonError::into_inner) = Some(beginning);
-        // From now on all nodes number what they say.
-        self.work().started = clock::now();
     }
 
     /// Where the run has started.
@@ -282,6 +242,22 @@ impl Status {
         paces
     }
 
+    /// When each member has last said that it is at work. What it has said since may be that it is
+    /// not.
+    fn hear_work(&self, part: &Part<'_>) -> LiteMap<NodeId, Alive> {
+        let mut work = self.work();
+        self.board.each(|number, heard| {
+            if let Some(node) = part.membership.place(number)
+                && node != part.id
+                && let Some(at_work) = heard.record.at_work
+            {
+                let absent = at_work == AtWork::Reconnects;
+                work.heard.insert(node, Alive { node, when: heard.at, absent });
+            }
+        });
+        work.heard.clone()
+    }
+
     pub(crate) fn wires(&self) -> MutexGuard<'_, LiteMap<NodeId, Wire>> {
         self.wires.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -304,10 +280,8 @@ impl Status {
         waited: Duration,
         acted: Instant,
     ) -> Facts {
-        let (at_work, heard) = {
-            let work = self.work();
-            (work.last, work.heard.clone())
-        };
+        let heard = self.hear_work(part);
+        let at_work = heard.values().copied().max_by_key(|alive| alive.when);
         Facts {
             missing: self.missing(),
             away: self.away(),
@@ -354,12 +328,23 @@ impl Status {
 
     /// This node starts or ends a computation.
     pub(crate) fn set_working(&self, working: bool) {
-        self.work().own = working.then(clock::now);
+        self.work().own = working.then(Instant::now);
+    }
+
+    /// Why this node sends no frames now, if it is at work.
+    pub(crate) fn at_work(&self, now: Instant) -> Option<AtWork> {
+        // A node whose link is lost keeps the others waiting, too.
+        if self.has_started() && !self.missing().is_empty() {
+            return Some(AtWork::Reconnects);
+        }
+        let since = self.work().own?;
+        (now.saturating_duration_since(since) >= SHORT).then_some(AtWork::Computes)
     }
 
     /// A node at work says so: the thread of its core, which makes its records, has no time.
     pub(crate) fn say_at_work(&self, now: Instant) {
         let Some(since) = self.work().own else { return };
+        let at_work = self.at_work(now);
         self.board.repeat(now, SAID, |record, age| {
             let worked = now.saturating_duration_since(since);
             record.since_ms = match record.state {
@@ -367,50 +352,9 @@ impl Status {
                 _ => worked.as_millis() as u64,
             };
             record.state = Doing::Computing;
+            record.at_work = at_work;
             record.waits_for.clear();
         });
-    }
-
-    /// Adds a beat of this node if it has worked for half of `every` and added none within that
-    /// time.
-    pub(crate) fn beat(&self, me: NodeId, every: Duration) {
-        // A node whose link is lost keeps the others waiting, too.
-        let lost = self.has_started() && !self.missing().is_empty();
-        let mut work = self.work();
-        let at_work = lost || work.own.is_some_and(|since| clock::since(since) >= every / 2);
-        if at_work && work.last_sent.is_none_or(|sent| clock::since(sent) >= every) {
-            work.last_sent = Some(clock::now());
-            let started = work.started;
-            let (count, absent) = work.beats.entry(me).or_default();
-            (*count, *absent) = (next_number(clock::since(started), *count), lost);
-        }
-    }
-
-    /// Beats that are newer than those in `sent`; they are added to it.
-    pub(crate) fn new_beats(&self, sent: &mut LiteMap<NodeId, u64>) -> Vec<Beat> {
-        let mut new_beats = Vec::new();
-        for (&node, &(count, absent)) in &self.work().beats {
-            if sent.get(&node) < Some(&count) {
-                sent.insert(node, count);
-                new_beats.push(Beat { node, count, absent });
-            }
-        }
-        new_beats
-    }
-
-    /// Records beats that a neighbour forwarded; old ones are ignored.
-    pub(crate) fn add_beats(&self, me: NodeId, beats: &[Beat]) {
-        let mut work = self.work();
-        for &Beat { node, count, absent } in beats.iter().filter(|beat| beat.node != me) {
-            let count = capped_number(clock::since(work.started), count);
-            let (known, kind) = work.beats.entry(node).or_default();
-            if count > *known {
-                (*known, *kind) = (count, absent);
-                let alive = Alive { node, when: clock::now(), absent };
-                work.last = Some(alive);
-                work.heard.insert(node, alive);
-            }
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, LiteMap<NodeId, State>> {
@@ -425,9 +369,7 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{net::driver::clock::virtual_time, status::Record};
-
-    const HEARTBEAT: Duration = Duration::from_millis(10);
+    use crate::status::Record;
 
     fn status(neighbours: &[NodeId]) -> Status {
         Status::new(neighbours.iter().copied(), Arc::new(Board::of_one_process(NodeId(0), 3)))
@@ -464,77 +406,19 @@ mod tests {
     }
 
     #[test]
-    fn beats_are_forwarded_once_and_count_only_if_new() {
-        let (worker, between, far) = (status(&[]), status(&[]), status(&[]));
-        let (mut first, mut second) = (LiteMap::new(), LiteMap::new());
-        worker.beat(NodeId(0), HEARTBEAT);
-        assert!(worker.new_beats(&mut first).is_empty(), "an idle node sends no beats");
-        worker.set_working(true);
-        std::thread::sleep(HEARTBEAT);
-        worker.beat(NodeId(0), HEARTBEAT);
-        worker.beat(NodeId(0), HEARTBEAT);
-        let new_beats = worker.new_beats(&mut first);
-        assert_eq!(new_beats.len(), 1);
-        assert!(worker.new_beats(&mut first).is_empty());
-        between.add_beats(NodeId(1), &new_beats);
-        let passed = between.new_beats(&mut second);
-        assert_eq!(passed, new_beats);
-        far.add_beats(NodeId(2), &passed);
-        let alive = far.work().last.unwrap();
-        assert_eq!(alive.node, NodeId(0));
-        // The same beat on another path is no new_beats; nor is a beat of our own.
-        far.add_beats(NodeId(2), &passed);
-        let beat = |node, count| Beat { node: NodeId(node), count, absent: false };
-        far.add_beats(NodeId(2), &[beat(2, 9)]);
-        assert_eq!(far.work().last, Some(alive));
-    }
-
-    #[test]
-    fn a_false_count_silences_a_node_for_some_seconds_only() {
-        let started = Instant::now();
-        virtual_time::set(started);
-        let status = status(&[]);
-        let hears = |second: u64, count: u64| {
-            virtual_time::set(started + Duration::from_secs(second));
-            status.add_beats(NodeId(2), &[Beat { node: NodeId(0), count, absent: false }]);
-            status.work().last.map(|alive| alive.when.duration_since(started).as_secs())
-        };
-        assert_eq!(hears(1, 1000), Some(1));
-        assert_eq!(hears(2, u64::MAX), Some(2));
-        assert_eq!(hears(5, 5000), Some(2));
-        assert_eq!(hears(13, 13_000), Some(13));
-    }
-
-    /// A node that has missed many beats of another one, which has stopped, hears of the last one
-    /// once, not one by one.
-    #[test]
-    fn beats_that_were_missed_are_no_signs_of_work_later() {
-        let started = Instant::now();
-        virtual_time::set(started);
-        let [works, heard, missed] = [(); 3].map(|()| status(&[]));
-        works.set_working(true);
-        let mut sent = LiteMap::new();
-        for second in 1..100 {
-            virtual_time::set(started + Duration::from_secs(second));
-            works.beat(NodeId(0), Duration::from_secs(1));
-            let beats = works.new_beats(&mut sent);
-            assert_eq!(beats.len(), 1);
-            heard.add_beats(NodeId(1), &beats);
-            if second == 1 {
-                missed.add_beats(NodeId(2), &beats);
-            }
-        }
-        let (mut of_heard, mut of_missed, mut signs) = (LiteMap::new(), LiteMap::new(), 0);
-        for second in 100..300 {
-            virtual_time::set(started + Duration::from_secs(second));
-            let beats = heard.new_beats(&mut of_heard);
-            of_missed.extend(beats.iter().map(|beat| (beat.node, beat.count)));
-            missed.add_beats(NodeId(2), &beats);
-            signs += u64::from(missed.work().last.unwrap().when == clock::now());
-            let beats = missed.new_beats(&mut of_missed);
-            of_heard.extend(beats.iter().map(|beat| (beat.node, beat.count)));
-            heard.add_beats(NodeId(1), &beats);
-        }
-        assert_eq!(signs, 1);
+    fn a_node_is_at_work_when_it_has_computed_for_long_or_a_link_is_lost() {
+        let status = status(&[NodeId(1)]);
+        let now = Instant::now();
+        let after = |ms: u64| now + Duration::from_millis(ms);
+        assert_eq!(status.at_work(after(0)), None, "before the run no link is lost");
+        status.begin(Beginning::default());
+        assert_eq!(status.at_work(after(0)), Some(AtWork::Reconnects));
+        status.up(NodeId(1));
+        assert_eq!(status.at_work(after(900)), None);
+        status.set_working(true);
+        assert_eq!(status.at_work(after(100)), None);
+        assert_eq!(status.at_work(after(9000)), Some(AtWork::Computes));
+        status.set_working(false);
+        assert_eq!(status.at_work(after(9000)), None);
     }
 }

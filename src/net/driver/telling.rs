@@ -11,7 +11,7 @@ use super::status::Wire;
 use crate::{
     cluster::{Facts, Standing, part::Part},
     drive::Elapsed,
-    status::{Kept, LinkRecord, Record, State},
+    status::{AtWork, Kept, LinkRecord, Record, State},
     units::NodeId,
 };
 
@@ -73,6 +73,7 @@ pub(super) struct Now<'a> {
     /// What is known of the links; `None` while there are none.
     pub facts: Option<&'a Facts>,
     pub wires: LiteMap<NodeId, Wire>,
+    pub at_work: Option<AtWork>,
     pub elapsed: Elapsed,
 }
 
@@ -189,7 +190,8 @@ impl Telling {
         });
         let links = links.collect();
         let waits_for = part.all_numbers(waits_for);
-        Record { waits_for, reason, links, ..self.figures(*now, part, state) }
+        let at_work = at.at_work;
+        Record { waits_for, reason, links, at_work, ..self.figures(*now, part, state) }
     }
 
     /// What the node says when it leaves.

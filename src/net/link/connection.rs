@@ -29,7 +29,7 @@ use crate::{
     cluster::message::{Saves, StartMessage},
     gossip::Cause,
     net::{
-        driver::status::{Beat, news},
+        driver::status::news,
         transport::peers::{CONNECTED_AGAIN, Connection},
     },
     units::NodeId,
@@ -37,9 +37,6 @@ use crate::{
 
 /// The interval between acknowledgements of small frames.
 const ACK_EVERY: Duration = Duration::from_millis(250);
-
-/// How often per heartbeat a computing node sends a beat.
-const BEATS: u32 = 5;
 
 /// A connection that is in use, without its tasks.
 struct Open {
@@ -55,7 +52,6 @@ struct Open {
     tick: Interval,
     /// When a message was written last.
     spoke: Instant,
-    sent_beats: LiteMap<NodeId, u64>,
     sent_records: LiteMap<NodeId, u64>,
     sent_saves: Saves,
 }
@@ -148,7 +144,6 @@ impl Link {
             goodbyes: Goodbyes::new(self.leaving.borrow().clone()),
             tick,
             spoke: Instant::now(),
-            sent_beats: LiteMap::new(),
             sent_records: LiteMap::new(),
             sent_saves: Saves::default(),
         }
@@ -168,7 +163,7 @@ impl Link {
             // Received messages come before the end of the stream that carried them.
             biased;
             Some(message) = open.received.recv() => {
-                let end = self.receive(message, &mut open.goodbyes, &mut open.sent_beats);
+                let end = self.receive(message, &mut open.goodbyes);
                 end.map_or(Ok(()), Err)?;
             }
             Some(done) = tasks.join_next() => {
@@ -194,7 +189,7 @@ impl Link {
             _ = open.tick.tick() => {
                 let silence = self.judge_silence(&open.goodbyes, &open.last_received);
                 silence.map_or(Ok(()), Err)?;
-                turn = Turn { messages: self.signs_of_work(open), acknowledges: true };
+                turn = Turn { messages: self.signs_of_life(open), acknowledges: true };
             }
         }
         Ok(turn)
@@ -217,20 +212,15 @@ impl Link {
         }
     }
 
-    /// What this node knows again about the work of all nodes; if it is nothing, from time to time
-    /// a heartbeat.
-    fn signs_of_work(&self, open: &mut Open) -> Vec<Message> {
+    /// What is new of checkpoints and of what nodes say about themselves; if it is nothing, from
+    /// time to time a heartbeat.
+    fn signs_of_life(&self, open: &mut Open) -> Vec<Message> {
         let saves = news(&self.status.saves(), &mut open.sent_saves);
-        self.status.beat(self.me, self.deadlines.heartbeat / BEATS);
-        let beats = self.status.new_beats(&mut open.sent_beats);
-        let sign = if beats.is_empty() {
-            let quiet = open.spoke.elapsed() >= self.deadlines.heartbeat;
-            quiet.then_some(Message::Heartbeat)
-        } else {
-            let number = |beat: Beat| (beat.node.0, beat.count, beat.absent);
-            Some(Message::Working(beats.into_iter().map(number).collect()))
-        };
-        sign.into_iter().chain(saves).chain(self.records(open)).collect()
+        let mut all: Vec<Message> = saves.into_iter().chain(self.records(open)).collect();
+        if all.is_empty() && open.spoke.elapsed() >= self.deadlines.heartbeat {
+            all.push(Message::Heartbeat);
+        }
+        all
     }
 
     /// What nodes have said about themselves since it was passed on.

@@ -314,7 +314,6 @@ pub(crate) fn kind(message: &Message) -> &'static str {
         Message::Heartbeat => "a heartbeat",
         Message::Goodbye(_) => "a goodbye",
         Message::Start(_) => "a message about linking",
-        Message::Working(_) => "a beat",
         Message::Probe => "a probe",
         Message::Rival(_) => "a message about another program",
         Message::Status(_) => "records of nodes",

@@ -2,8 +2,6 @@
 
 use std::time::Instant;
 
-use litemap::LiteMap;
-
 use super::{
     goodbyes::Goodbyes,
     handshake::kind,
@@ -18,7 +16,6 @@ use crate::{
     },
     drive::Change,
     gossip::Cause,
-    net::driver::status::Beat,
     status::Passed,
     units::NodeId,
 };
@@ -53,12 +50,7 @@ impl Link {
     }
 
     /// Handles a control message; returns how the link ends if it ends by it.
-    pub(crate) fn receive(
-        &self,
-        message: Message,
-        goodbyes: &mut Goodbyes,
-        sent_beats: &mut LiteMap<NodeId, u64>,
-    ) -> Option<End> {
+    pub(crate) fn receive(&self, message: Message, goodbyes: &mut Goodbyes) -> Option<End> {
         if !self.has_content(&message, goodbyes)
             && let Err(reason) = goodbyes.budget.take(Instant::now())
         {
@@ -74,13 +66,6 @@ impl Link {
             }
             Message::Goodbye(Some(reason)) => return Some(self.left(&reason)),
             Message::Start(message) => return self.receive_start(message, goodbyes).err(),
-            Message::Working(beats) => {
-                let exists = |&(node, ..): &(u32, u64, bool)| (node as usize) < self.nodes;
-                let beat = |(node, count, absent)| Beat { node: NodeId(node), count, absent };
-                let beats: Vec<Beat> = beats.into_iter().filter(exists).map(beat).collect();
-                sent_beats.extend(beats.iter().map(|beat| (beat.node, beat.count)));
-                self.status.add_beats(self.me, &beats);
-            }
             Message::Saved(saved) => {
                 let exists = |&(node, _): &(u32, u64)| (node as usize) < self.nodes;
                 let saved = saved.into_iter().filter(exists);
@@ -135,7 +120,6 @@ impl Link {
                 let is_sign = matches!(
                     message,
                     Message::Heartbeat
-                        | Message::Working(_)
                         | Message::Saved(_)
                         | Message::Schedule(_)
                         | Message::Rival(_)

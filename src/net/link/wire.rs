@@ -38,9 +38,6 @@ pub enum Message {
     Goodbye(Option<Reason>),
     /// How far the sender's part of the network is linked, before the run begins.
     Start(StartMessage),
-    /// Beats of nodes that are at work: a node's number, its count, and whether it waits for a lost
-    /// link instead.
-    Working(Vec<(u32, u64, bool)>),
     /// Instead of a hello: the sender only examines the link (`gradvine doctor`).
     Probe,
     /// Nodes and the rounds of their newest checkpoints.
@@ -294,7 +291,6 @@ mod tests {
             Message::Text(Section::Model, "a = 1\n".into()),
             Message::Goodbye(Some(Reason { node: 3, text: "late".into(), leaves: true })),
             Message::Start(StartMessage::Waiting("node a waits for b".into())),
-            Message::Working(vec![(3, 7, true)]),
             Message::Saved(vec![(3, 7)]),
             Message::Rival("of node a".into()),
             Message::Status(vec![Passed {
