@@ -30,7 +30,7 @@ const LAYERS: &[(&str, May)] = &[
     ("compress", May::Only("rng vector config registry")),
     ("data", May::Only("units rng vector printable inputs files config memory registry")),
     ("learn", May::Only("units rng vector inputs config state data")),
-    ("gossip", May::Only("units rng vector config mixing compress registry state")),
+    ("gossip", May::Only("units rng vector digest config mixing compress registry state")),
     ("experiment", May::Only("inputs config mixing compress data learn gossip registry")),
     ("links", May::Only("units rng config mixing experiment")),
     ("drive", May::Only("units config state mixing learn gossip")),
@@ -39,7 +39,7 @@ const LAYERS: &[(&str, May)] = &[
     ("sim", May::Only("units digest gossip links drive")),
     ("cluster", May::Only("units digest config state mixing gossip experiment drive run")),
     ("upnp", May::Only("")),
-    ("status", May::Only("units printable cluster")),
+    ("status", May::Only("units printable gossip cluster")),
     (
         "net",
         May::Only(

@@ -39,10 +39,10 @@ mod command;
 mod event;
 mod exchange;
 mod handle;
-#[cfg(all(test, feature = "net"))]
-mod hostile;
 mod on_event;
 mod prepared;
+#[cfg(test)]
+mod tests;
 
 pub use builder::NodeBuilder;
 pub use event::Event;

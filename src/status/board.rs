@@ -465,8 +465,8 @@ mod tests {
         Shared { round, fingerprint: [byte; 16] }
     }
 
-    /// What the neighbour (node 0) of a node says after so many rounds in attempt 7 about its vector,
-    /// and what that node has got from it in which attempt.
+    /// What the neighbour (node 0) of a node says about its vector after so many rounds in attempt
+    /// 7, and what that node has got from it in which attempt.
     fn compared(
         done: u64,
         says: Option<Shared>,
