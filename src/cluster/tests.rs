@@ -299,10 +299,14 @@ fn a_link_that_breaks_again_and_again_is_not_awaited() {
         b.opened(&[]);
         b.event(Event::Up(A));
         for _ in 0..breaks {
-            b.event(Event::Lost { peer: C, reason: "reset".into() });
             b.event(Event::Up(C));
+            b.event(Event::Lost { peer: C, reason: "reset".into() });
+            // That it is refused meanwhile is none.
+            let cause = Cause { node: C, text: "refuses this node".into(), leaves: true };
+            b.event(Event::Left { peer: C, cause });
             b.after(0.3);
         }
+        b.event(Event::Up(C));
         let said = News { views: vec![signed(A, view(3, &[B], &[C]))] };
         b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
         b.after(0.1);

@@ -211,10 +211,10 @@ impl Choosing {
     }
 
     fn lose(&mut self, now: Instant, peer: NodeId, reason: String, out: &mut Vec<Effect>) {
-        self.linked.remove(&peer);
+        let was_linked = self.linked.remove(&peer);
         self.lost.entry(peer).or_insert(now);
         let times = self.breaks.entry(peer).or_insert(0);
-        *times += 1;
+        *times += u32::from(was_linked);
         if *times >= MOST_BREAKS {
             self.late.insert(peer);
         }
