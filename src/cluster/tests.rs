@@ -302,7 +302,7 @@ fn a_link_that_breaks_again_and_again_is_not_awaited() {
             b.event(Event::Up(C));
             b.event(Event::Lost { peer: C, reason: "reset".into() });
             // That it is refused meanwhile is none.
-            let cause = Cause { node: C, text: "refuses this node".into(), leaves: true };
+            let cause = gossip::Cause { node: C, text: "refuses this node".into(), leaves: true };
             b.event(Event::Left { peer: C, cause });
             b.after(0.3);
         }
