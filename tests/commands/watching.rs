@@ -86,7 +86,9 @@ fn each_fault_is_named_by_all_that_see_it() {
     let network = until_named(&ring, &[0, 1, 3, 4], &["2"]);
     let silent = || {
         let (_, network) = status(&ring, 0);
-        sentence(&network).ends_with("wait for 2, which has been silent for 5 s")
+        let said = sentence(&network).split_once("wait for 2, which has been silent for ");
+        let seconds = said.and_then(|(_, rest)| rest.strip_suffix(" s")?.parse::<u64>().ok());
+        seconds.is_some_and(|seconds| seconds >= 5)
     };
     command::until(&format!("it is silent: {network}"), silent);
     nodes[2].1.signal("CONT");

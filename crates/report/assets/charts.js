@@ -135,6 +135,7 @@
         buttons.push(button("logarithmic", log, () => { log = !log; draw(); }));
       }
       const focused = [...bar.children].indexOf(document.activeElement);
+      bar.hidden = buttons.length === 0;
       bar.replaceChildren(...buttons);
       bar.children[focused]?.focus();
     };

@@ -52,6 +52,7 @@ figcaption,.note,footer{color:var(--faint);font-size:.87rem}
 .narrow{display:none}
 .curves .still{display:none}
 .bar{display:flex;flex-wrap:wrap;gap:.4rem;margin:0 0 .5rem}
+.bar[hidden]{display:none}
 .bar button{font:inherit;font-size:.82rem;padding:.15rem .6rem;border:1px solid var(--rule);\
 border-radius:4px;background:var(--paper);color:var(--ink);cursor:pointer}
 .bar button[aria-pressed=true]{background:var(--link);border-color:var(--link);\
