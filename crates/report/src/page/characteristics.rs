@@ -68,8 +68,8 @@ pub(super) fn roc(all: &Figures, prefix: &str) -> Option<(Figure, Value)> {
         id: format!("{prefix}roc"),
         title: "ROC of each class against the rest",
         subtitle: "the mean model on all test rows, over all thresholds of the probability",
-        x: "share of the other classes' rows that is taken for the class",
-        y: "share of the class's rows that is found",
+        x: "other rows taken for the class",
+        y: "rows of the class that are found",
         caption,
         lines: drawn.iter().map(|class| (name(class), class.roc.clone())).collect(),
         table: Table {

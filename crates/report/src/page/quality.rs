@@ -35,6 +35,7 @@ pub(super) fn section(run: &Run, prefix: &str, draft: &mut Draft) {
     );
     for chart in [characteristics::roc(all, prefix), characteristics::calibration(all, prefix)] {
         if let Some((figure, data)) = chart {
+            let _ = writeln!(draft.body, "<h3>{}</h3>", text(&figure.title));
             draft.chart(vec![figure], &data);
         }
     }
@@ -93,7 +94,10 @@ fn nodes(summary: &Summary, all: &Figures) -> Table {
     let trained = rows.fold(0, u64::saturating_add);
     let mut sites = vec![Site { node: "all nodes", trained, of_mean: Some(all), of_own: None }];
     sites.extend(summary.participation.iter().take(MOST_NODES).filter_map(|(node, part)| {
-        let (of_mean, of_own) = (part.test_of_mean.as_ref(), part.test.as_ref());
+        let of_own = part.test.as_ref();
+        // Where all test on the same rows, the summary has the mean model's figures once.
+        let is_shared = |own: &&Figures| own.rows == all.rows;
+        let of_mean = part.test_of_mean.as_ref().or(of_own.filter(is_shared).map(|_| all));
         (of_mean.is_some() || of_own.is_some()).then_some(Site {
             node,
             trained: part.rows,
