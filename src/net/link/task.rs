@@ -404,7 +404,6 @@ impl Link {
         // A message from the time when the link was down is out of date.
         self.start_messages.borrow_and_update();
         self.status.up(self.node);
-        self.status.set_relayed(self.node, self.address.contains("/p2p-circuit"));
         self.before = match &self.lost {
             Some((lost, _)) => {
                 let moved = self.moved().await;

@@ -390,6 +390,7 @@ impl SwarmTask {
         let (dialled, address) = (has_dialled(endpoint), endpoint.get_remote_address().to_string());
         (peer.relayed, peer.opened) = (relayed, (dialled, Instant::now()));
         self.status.connected(peer.neighbour.node);
+        self.status.set_relayed(peer.neighbour.node, relayed);
         match older.or(peer.idle.take()) {
             Some(old) => {
                 let until = Instant::now() + REPLACED;
