@@ -355,7 +355,7 @@ fn too_few_open_files_are_reported() {
         let script = format!("ulimit -n {limit}; exec \"$0\" \"$@\"");
         let program = command::program();
         shell.arg("-c").arg(script).arg(program.get_program());
-        shell.args(["train", "--rounds", "2", "--no-baseline", "--set", "run.connect_s=2"]);
+        shell.args(["train", "--rounds", "2", "--no-baseline", "--set", "run.connect_s=5"]);
         let run = shell.arg("--out").arg(folder.path().join(limit.to_string())).output().unwrap();
         let stderr = String::from_utf8_lossy(&run.stderr);
         let last = stderr.lines().last().unwrap_or_default();
