@@ -172,7 +172,7 @@ fn one_that_forges_the_choice_of_members_decides_nothing() {
     check(&run(|message| match message {
         Message::Start(StartMessage::Assembly(mut news)) => {
             for (node, view) in &mut news.views {
-                view.number = (1 << 40) + view.number;
+                view.number += 1 << 40;
                 view.adopted = 7 << 32;
                 view.late = (0..NODES as u32).map(NodeId).filter(|other| other != node).collect();
                 view.linked.clear();

@@ -274,7 +274,7 @@ impl Board {
             known.shared = Some(vector);
             return;
         }
-        let theirs = known.theirs.entry(of).or_insert_with(Theirs::default);
+        let theirs = known.theirs.entry(of).or_default();
         if theirs.attempt != attempt {
             *theirs = Theirs { attempt, ..Theirs::default() };
         }

@@ -33,11 +33,10 @@ pub(super) fn section(run: &Run, prefix: &str, draft: &mut Draft) {
         "The mean model is the result. A node's own model is the one that it trained. The baseline \
          always predicts the most frequent class, or the mean, of the training rows of all nodes.",
     );
-    for chart in [characteristics::roc(all, prefix), characteristics::calibration(all, prefix)] {
-        if let Some((figure, data)) = chart {
-            let _ = writeln!(draft.body, "<h3>{}</h3>", text(&figure.title));
-            draft.chart(vec![figure], &data);
-        }
+    let charts = [characteristics::roc(all, prefix), characteristics::calibration(all, prefix)];
+    for (figure, data) in charts.into_iter().flatten() {
+        let _ = writeln!(draft.body, "<h3>{}</h3>", text(&figure.title));
+        draft.chart(vec![figure], &data);
     }
     if !all.classes.is_empty() {
         draft.body += &classes(all).html();
