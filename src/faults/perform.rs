@@ -301,9 +301,9 @@ impl World<'_> {
         let machine = &mut self.machines[node.index()];
         let Some(program) = &mut machine.program else { return };
         match effect {
-            gossip::Effect::Shared { round, of, fingerprint } => {
+            gossip::Effect::Shared { round, flight, of, fingerprint } => {
                 let of = program.number(of);
-                let vector = Shared { round: round.0, fingerprint };
+                let vector = Shared { round: round.0, flight, fingerprint };
                 let attempt = match of == node {
                     true => program.incarnation,
                     false => {

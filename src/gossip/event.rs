@@ -118,6 +118,8 @@ pub enum Effect {
     Shared {
         /// The round of the frame.
         round: Round,
+        /// Its flight: a rule may compare several in a round.
+        flight: u8,
         /// The node whose vector it is: this one or a neighbour.
         of: NodeId,
         /// The first half of the SHA-256 of the vector after this frame.

@@ -357,8 +357,9 @@ impl Carrier<Vec<u8>> for Exchange<'_> {
             if is_shared(at, *plan)
                 && let Some(own) = party.copies().and_then(|copies| copies.own(local, None))
             {
-                let (round, fingerprint) = (at.round, digest::fingerprint(own));
-                out.push(Effect::Shared { round, of: transfer.id, fingerprint });
+                let (round, flight) = (at.round, at.flight);
+                let fingerprint = digest::fingerprint(own);
+                out.push(Effect::Shared { round, flight, of: transfer.id, fingerprint });
             }
             meeting.send.iter().for_each(|&to| transfer.send(to, &frame, at, out));
         } else {
@@ -394,8 +395,9 @@ impl Carrier<Vec<u8>> for Exchange<'_> {
             && transfer.theirs.shared
             && let Some(copy) = party.copies().and_then(|copies| copies.of(local, from))
         {
-            let (round, fingerprint) = (at.round, digest::fingerprint(copy));
-            out.push(Effect::Shared { round, of: from, fingerprint });
+            let (round, flight) = (at.round, at.flight);
+            let fingerprint = digest::fingerprint(copy);
+            out.push(Effect::Shared { round, flight, of: from, fingerprint });
         }
         if added {
             // Its pieces have been returned.

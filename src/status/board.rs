@@ -350,7 +350,11 @@ impl Known {
             return;
         }
         let said = shared.map_or(0, |shared| shared.round);
-        let same = theirs.vectors.iter().find(|vector| vector.round == said);
+        let place = |vector: &Shared| (vector.round, vector.flight);
+        let same = theirs
+            .vectors
+            .iter()
+            .find(|vector| shared.is_some_and(|one| place(&one) == place(vector)));
         // Until then its record may be older than its frame.
         let hidden = |vector: &&Shared| {
             let is_due = done >= vector.round + SHARED_EVERY;
@@ -462,7 +466,7 @@ mod tests {
     }
 
     fn vector(round: u64, byte: u8) -> Shared {
-        Shared { round, fingerprint: [byte; 16] }
+        Shared { round, flight: 0, fingerprint: [byte; 16] }
     }
 
     /// What the neighbour (node 0) of a node says about its vector after so many rounds in attempt
@@ -505,6 +509,10 @@ mod tests {
             let text = "after round 32 its vector here is not the one that it has signed for all \
                         its neighbours";
             assert_eq!(found, [(NodeId(0), text.to_string())]);
+            // A rule may compare twice in a round.
+            let second = Shared { flight: 1, ..vector(32, 9) };
+            let both = [&all[..], &[(7, second)]].concat();
+            assert!(of(70, Some(second), &both).is_empty());
             // Another attempt, another vector: a loop of its own may have changed.
             let other = all.map(|(_, vector)| (8, vector));
             assert!(of(70, Some(vector(32, 9)), &other).is_empty());

@@ -163,6 +163,8 @@ pub struct Record {
 pub struct Shared {
     /// The round of the frame after which it is so.
     pub round: u64,
+    /// The flight of that frame.
+    pub flight: u8,
     /// The first half of its SHA-256.
     pub fingerprint: [u8; 16],
 }

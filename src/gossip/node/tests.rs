@@ -471,7 +471,7 @@ fn parts_of_an_update_leave_before_the_whole() {
     frame::seal(&header, None, &mut last);
     // All nodes have the same model.
     let fingerprint = crate::digest::fingerprint(&x);
-    let shared = Effect::Shared { round, of: NodeId(1), fingerprint };
+    let shared = Effect::Shared { round, flight: 1, of: NodeId(1), fingerprint };
     let script = [
         (Input::Start, vec![request]),
         (

@@ -103,10 +103,10 @@ impl Driver<'_> {
         let (Some(links), Some(work)) = (&mut self.links, &mut self.work) else { return Ok(()) };
         let inputs = &mut self.inputs;
         match effect {
-            gossip::Effect::Shared { round, of, fingerprint } => {
+            gossip::Effect::Shared { round, flight, of, fingerprint } => {
                 let attempt = links.status().wires().get(&of).map_or(0, |wire| wire.attempt);
                 let number = self.cluster.part().number(of);
-                self.board.share(number, attempt, Shared { round: round.0, fingerprint });
+                self.board.share(number, attempt, Shared { round: round.0, flight, fingerprint });
             }
             gossip::Effect::Send { to, frame } => links.send(to, frame),
             gossip::Effect::Recycle { from, buffer } => links.recycle(from, buffer),
