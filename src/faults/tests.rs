@@ -8,8 +8,10 @@ use super::{
     *,
 };
 use crate::{
+    config::ConfigError,
     drive::{NoopObserver, describe_panic},
     experiment::Experiment,
+    gossip::rule,
     replay::replay,
     rng::{Purpose, Sequence, Stream},
     sim,
@@ -69,6 +71,10 @@ fn whole(seed: u64) -> Whole {
 
 /// A run with these settings.
 fn whole_with(seed: u64, others: &[String]) -> Whole {
+    try_whole_with(seed, others).expect("valid settings")
+}
+
+fn try_whole_with(seed: u64, others: &[String]) -> Result<Whole, ConfigError> {
     let mut settings: Vec<String> = [
         "run.rounds=30",
         "run.evaluate_every=30",
@@ -90,7 +96,7 @@ fn whole_with(seed: u64, others: &[String]) -> Whole {
     .into();
     settings.push(format!("run.seed={}", 1 + seed));
     settings.extend(others.iter().cloned());
-    Whole::new(Experiment::parse("", &settings).expect("a valid experiment")).expect("valid files")
+    Whole::new(Experiment::parse("", &settings)?)
 }
 
 /// Runs the faults of a seed.
@@ -361,4 +367,35 @@ fn one_that_sends_its_neighbours_different_things_is_left_out() {
         (digest, story.time, story.means)
     });
     assert_eq!(mute, loud);
+}
+
+/// What an honest node signs is what it has sent, whatever its rule, for more rounds than it may be
+/// silent about.
+#[test]
+#[ignore = "slow"]
+fn no_rule_makes_an_honest_node_contradict_itself() {
+    let mut compared = BTreeSet::new();
+    let compressors = ["identity", "top-k", "count-sketch"];
+    let topologies = ["ring:4", "complete:4", "star:4"];
+    for name in rule::RULES.names() {
+        for (compressor, topology) in
+            compressors.into_iter().flat_map(|one| topologies.map(|other| (one, other)))
+        {
+            let set = [
+                &format!("rule.kind={name}"),
+                &format!("compressor.kind={compressor}"),
+                &format!("topology.file={topology}"),
+                "run.rounds=600",
+                "optimizer.step=0.0005",
+                "network.compute_ms=30",
+            ];
+            // Not every rule takes every compressor, and every topology.
+            let Ok(whole) = try_whole_with(1, &set.map(String::from)) else { continue };
+            let story = run(&whole, &[], &mut NoopObserver).unwrap();
+            let told = format!("{name} {compressor} {topology}: {:?}", story.ended);
+            assert!(story.ended.iter().all(Option::is_none), "{told}");
+            compared.insert(name);
+        }
+    }
+    assert!(compared.len() > 30, "{compared:?}");
 }
