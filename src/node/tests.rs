@@ -52,7 +52,7 @@ fn run(lie: impl FnMut(Message) -> Vec<Message> + Send + 'static) -> Vec<NodeRes
         "run = {{ rounds = {ROUNDS}, evaluate_every = 1000, connect_s = 60 }}\n\
          topology.file = 'complete:{NODES}'\nrule.kind = 'd-psgd'\n\
          optimizer = {{ step = 0.05, batch = 'full' }}\ncheckpoint.every_rounds = 50\n\
-         absence = {{ policy = 'continue', deadline_s = 2, wait_s = 60 }}\n"
+         absence = {{ policy = 'continue', deadline_s = 2, wait_s = 30 }}\n"
     );
     let experiment = Experiment::parse(&text, &[]).unwrap();
     let keys: Vec<Keypair> = (0..NODES).map(|_| Keypair::generate_ed25519()).collect();
