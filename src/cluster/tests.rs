@@ -301,7 +301,7 @@ fn a_link_that_breaks_again_and_again_is_not_awaited() {
         for _ in 0..breaks {
             b.event(Event::Up(C));
             b.event(Event::Lost { peer: C, reason: "reset".into() });
-            // That it is refused meanwhile is none.
+            // A refusal in between does not count.
             let cause = gossip::Cause { node: C, text: "refuses this node".into(), leaves: true };
             b.event(Event::Left { peer: C, cause });
             b.after(0.3);

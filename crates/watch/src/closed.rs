@@ -15,7 +15,7 @@ pub struct Page(Infallible);
 pub(crate) struct Server(Infallible);
 
 impl Page {
-    /// There is none to open.
+    /// No page, unless the node file asks for one.
     ///
     /// # Errors
     /// If the node file asks for one; `place` is `node.status.listen`.

@@ -202,9 +202,9 @@ mod tests {
         let [told] = &told(&[&cut])[..] else { panic!("{:?}", told(&[&cut])) };
         assert_eq!(*told, line("warning", "the link between berlin and rome is down: reset"));
         // A node that opens its links again has none for a moment.
-        let anew = |network: &mut Network| network.nodes[0].state = "starting".into();
+        let starts_again = |network: &mut Network| network.nodes[0].state = "starting".into();
         let both = |network: &mut Network| {
-            anew(network);
+            starts_again(network);
             cut(network);
         };
         let told = self::told(&[&both]);

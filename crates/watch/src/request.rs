@@ -16,7 +16,7 @@ const LONGEST: usize = 64 << 20;
 /// The text of `/status.json` at an address.
 ///
 /// # Errors
-/// Why there is none, with the address.
+/// Why the address has no such text.
 pub(crate) fn ask(address: &str, token: Option<&Token>) -> Result<String, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;

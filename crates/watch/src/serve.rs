@@ -73,8 +73,8 @@ impl Page {
     /// [`Watcher`](super::Watcher) has it.
     ///
     /// # Errors
-    /// If the address is none or cannot be listened on, the token is none, or others can reach the
-    /// address and there is no token; `place` is `node.status.listen` or `node.status.token`.
+    /// If the address or the token is invalid, the address cannot be listened on, or others can
+    /// reach it and the file names no token; `place` is `node.status.listen` or `node.status.token`.
     pub fn open(status: &StatusFile) -> Result<Option<Page>, ConfigError> {
         let token = status.token.as_deref().map(Token::load).transpose()?;
         let Some(text) = &status.listen else { return Ok(None) };
