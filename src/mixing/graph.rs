@@ -308,6 +308,32 @@ mod tests {
     }
 
     #[test]
+    fn cut_nodes_are_those_without_which_others_are_apart() {
+        for (nodes, pairs) in [
+            (5, vec![(0, 1), (0, 2), (0, 3), (0, 4)]),
+            (5, vec![(0, 1), (1, 2), (2, 3), (3, 4), (4, 0)]),
+            (6, vec![(0, 1), (1, 2), (2, 0), (2, 3), (3, 4), (4, 5), (5, 3)]),
+            (1, vec![]),
+        ] {
+            let graph = Graph::new(nodes, pairs.iter().copied()).unwrap();
+            // Without the node, from the first other one.
+            let is_cut = |node: &NodeId| {
+                let first = (0..nodes as u32).find(|other| *other != node.0);
+                let mut open: Vec<u32> = first.into_iter().collect();
+                let mut seen = std::collections::BTreeSet::from([node.0]);
+                while let Some(one) = open.pop() {
+                    if seen.insert(one) {
+                        open.extend(graph.neighbours(NodeId(one)).iter().map(|other| other.0));
+                    }
+                }
+                seen.len() < nodes
+            };
+            let expected: Vec<NodeId> = (0..nodes as u32).map(NodeId).filter(is_cut).collect();
+            assert_eq!(graph.cut_nodes(), expected, "{pairs:?}");
+        }
+    }
+
+    #[test]
     fn parallel_links_merge_and_loops_vanish() {
         let graph = Graph::new(3, [(1, 0), (0, 1), (1, 1), (2, 1)]).unwrap();
         assert_eq!(graph.links(), [(NodeId(0), NodeId(1)), (NodeId(1), NodeId(2))]);

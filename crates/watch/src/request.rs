@@ -28,7 +28,9 @@ pub(crate) fn ask(address: &str, token: Option<&Token>) -> Result<String, String
 }
 
 async fn get(address: &str, token: Option<&Token>) -> Result<String, String> {
-    let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+    let stream = TcpStream::connect(address).await.map_err(|error| {
+        format!("{error}; does a node serve its page there (`listen` in [status] of its file)?")
+    })?;
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
     tokio::spawn(connection);

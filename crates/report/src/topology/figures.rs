@@ -142,13 +142,13 @@ impl Figures {
         format!("{}{}", if self.diameter_exact { "" } else { "at least " }, self.diameter)
     }
 
-    /// A few of the cut nodes.
+    /// How many cut nodes there are, and a few names: they may be numbers.
     fn cuts(&self) -> String {
         let shown = self.cut_nodes.iter().take(CUTS_SHOWN).map(|name| short(name, LONGEST));
         let shown = shown.collect::<Vec<_>>().join(", ");
-        match self.cut_nodes.len().saturating_sub(CUTS_SHOWN) {
-            0 => shown,
-            more => format!("{shown} and {more} more"),
+        match self.cut_nodes.len() {
+            all if all > CUTS_SHOWN => format!("{all} ({shown}, ...)"),
+            all => format!("{all} ({shown})"),
         }
     }
 
