@@ -74,7 +74,8 @@ impl Page {
     ///
     /// # Errors
     /// If the address or the token is invalid, the address cannot be listened on, or others can
-    /// reach it and the file names no token; `place` is `node.status.listen` or `node.status.token`.
+    /// reach it and the file names no token; `place` is `node.status.listen` or
+    /// `node.status.token`.
     pub fn open(status: &StatusFile) -> Result<Option<Page>, ConfigError> {
         let token = status.token.as_deref().map(Token::load).transpose()?;
         let Some(text) = &status.listen else { return Ok(None) };
