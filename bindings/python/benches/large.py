@@ -2,6 +2,7 @@
 
     python benches/large.py                    # 100 million parameters, two rules
     python benches/large.py 25000000 --rounds 8
+    python benches/large.py --device cuda      # both models on one GPU
 
 Each site is a process with a transformer (torch, float32, SGD) that trains on random tokens: the
 time of training is real, its result means nothing. Nodes exchange over libp2p on loopback.
@@ -68,16 +69,19 @@ def peak() -> float:
 def run_site(file: str, arguments: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    model = Model(arguments.parameters)
+    device = arguments.device
+    model = Model(arguments.parameters).to(device)
     inner = torch.optim.SGD(model.parameters(), lr=1e-3)
     generator = torch.Generator().manual_seed(int(Path(file).parent.name))
 
     def train() -> float:
         begun = time.perf_counter()
-        tokens = torch.randint(VOCABULARY, (1, LENGTH + 1), generator=generator)
+        tokens = torch.randint(VOCABULARY, (1, LENGTH + 1), generator=generator).to(device)
         inner.zero_grad()
         scores = model(tokens[:, :-1])
         nn.functional.cross_entropy(scores[0], tokens[0, 1:]).backward()
+        if device == "cuda":
+            torch.cuda.synchronize()
         return time.perf_counter() - begun
 
     train()
@@ -120,6 +124,7 @@ def main() -> None:
     parser.add_argument("parameters", type=int, nargs="?", default=100_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--every", type=int, default=2, help="steps per round")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--rules", nargs="+", choices=list(RULES), help="only these")
     parser.add_argument("--site", metavar="FILE", help="run one site with its node.toml")
     arguments = parser.parse_args()

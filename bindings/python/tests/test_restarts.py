@@ -48,14 +48,16 @@ import gradvine
 file, node = sys.argv[1], int(sys.argv[2])
 torch.manual_seed(1)
 torch.set_num_threads(1)
-model = torch.nn.Sequential(torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 2))
-rows = torch.randn(40, 6, generator=torch.Generator().manual_seed(node))
+device = "cpu"
+model = torch.nn.Sequential(torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 2)).to(device)
+rows = torch.randn(40, 6, generator=torch.Generator().manual_seed(node)).to(device)
 joined = gradvine.join(file, model, rows=40, every=2)
 print(json.dumps({"joined": joined.rounds}), flush=True)
 inner = torch.optim.AdamW(model.parameters(), lr=0.02)
 schedule = torch.optim.lr_scheduler.StepLR(inner, step_size=150, gamma=0.5)
 torch.manual_seed(100 + node)
-keep = [schedule, torch.default_generator]
+noise = torch.default_generator if device == "cpu" else torch.cuda.default_generators[0]
+keep = [schedule, noise]
 sync = gradvine.attach(joined, model, inner, keep=keep)
 if sync.resumed:
     schedule.step()
@@ -63,7 +65,7 @@ while not sync.done:
     time.sleep(0.01)
     x = rows[sync.steps % 10 :: 10]
     inner.zero_grad()
-    target = x[:, :2] * node + 0.1 * torch.randn(len(x), 2)
+    target = x[:, :2] * node + 0.1 * torch.randn(len(x), 2, device=device)
     loss = torch.nn.functional.mse_loss(model(x), target)
     loss.backward()
     inner.step()
@@ -158,11 +160,15 @@ def test_a_killed_program_goes_on_with_the_same_bits(sites, nodes):
     assert undisturbed[0].result()["digest"] == results[0]["digest"]
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("rule", [{"rule.kind": "noloco"}, {**RULE, "rule.order": "iclr"}])
-def test_moments_schedules_and_noise_are_put_back(sites, rule):
-    pytest.importorskip("torch")
+def test_moments_schedules_and_noise_are_put_back(sites, rule, device):
+    torch = pytest.importorskip("torch")
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("there is no GPU")
+    program = TORCH_SITE.replace('device = "cpu"', f'device = "{device}"', 1)
     keys = {**rule, "run.rounds": 60}
-    run = sites("path:2", keys, TORCH_SITE)
+    run = sites("path:2", keys, program)
     run[1].until(25)
     run[1].kill()
     run[1].start()
@@ -170,7 +176,7 @@ def test_moments_schedules_and_noise_are_put_back(sites, rule):
     results = [site.result() for site in run]
     assert [result["restarts"] for result in results] == [0, 1]
     assert results[0]["resumed"] == 1 and not results[0]["left"]
-    undisturbed = sites("path:2", keys, TORCH_SITE)
+    undisturbed = sites("path:2", keys, program)
     assert undisturbed[0].result()["digest"] == results[0]["digest"]
 
 

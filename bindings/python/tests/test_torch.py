@@ -404,6 +404,80 @@ def test_tensors_of_a_device_are_staged():
         assert copy.dtype == torch.float32 and torch.equal(copy, value.float())
 
 
+gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+
+
+class Deep(nn.Module):
+    """A model with statistics, of which a part has 16 bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 64)
+        self.norm = nn.BatchNorm1d(64)
+        self.last = nn.Linear(64, 2).to(torch.bfloat16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.relu(self.norm(self.first(x)))
+        return self.last(hidden.to(torch.bfloat16)).float()
+
+
+def deep() -> nn.Module:
+    torch.manual_seed(4)
+    return Deep()
+
+
+def train_on(device: str, files: list[Path]) -> list[gradvine.Result]:
+    """The results of nodes whose models are on a device."""
+
+    def work(node: int, file: Path):
+        model = build(deep).to(device)
+        joined, inner = join(file, model, lr=0.05)
+        sync = gradvine.attach(joined, model, inner)
+        x, y = (part.to(device) for part in rows(node))
+        while not sync.done:
+            inner.zero_grad()
+            ((model(x) - y) ** 2).mean().backward()
+            inner.step()
+            assert all(value.device.type == device for value in model.parameters())
+        return gradvine.finish(sync)
+
+    return agree(files, work)
+
+
+@gpu
+@pytest.mark.parametrize("rule", ["d-psgd", "choco", "diloco"])
+def test_a_model_on_a_gpu_is_that_on_the_cpu(nodes, rule):
+    """To the rounding of the device: sums of a GPU have another order."""
+    keys = {"rule.kind": rule, "run.rounds": 10}
+    if rule == "choco":
+        keys["compressor.kind"] = "qsgd"
+    means = [train_on(device, nodes("ring:3", keys))[0].mean for device in ("cpu", "cuda")]
+    scale = np.abs(means[0]).max()
+    # A number of 16 bits may round to the other side.
+    np.testing.assert_allclose(means[1], means[0], rtol=0, atol=scale * 2**-7)
+    assert not np.array_equal(means[0], np.zeros_like(means[0]))
+
+
+@gpu
+def test_what_a_gpu_still_computes_is_awaited(nodes):
+    """A long queue of products ends in the parameters: the node has the numbers after them."""
+    from gradvine._layout import Layout
+
+    model = nn.Linear(4096, 4096, bias=False).to("cuda")
+    layout = Layout(model)
+    a = torch.eye(4096, device="cuda") * 1.0009765625
+    for _ in range(3):
+        with torch.no_grad():
+            model.weight.fill_(1.0)
+            product = model.weight
+            for _ in range(20):
+                product = product @ a
+            model.weight.copy_(product)
+        (staged,) = [value.clone() for value in layout._values()]
+        assert torch.equal(staged, model.weight.detach().cpu())
+        assert staged.min() > 1.01
+
+
 def test_the_state_of_the_hook_is_saved(nodes):
     def work(node: int, file: Path):
         model = build()

@@ -15,7 +15,9 @@
 //!
 //! A node can be false about itself only. A link is up if both ends say so; so it can give up its
 //! own links, and not those of others. It can raise the number, which costs a record each time:
-//! after [some times](MOST_RAISED) it is heard no longer.
+//! after [some times](MOST_RAISED) it is heard no longer. It can say two things with one number, one
+//! to each neighbour: then the one with the greater signature counts, so all have the same again
+//! once both have gone round.
 //!
 //! A link may also break when the results are written. If all members in a part with a quorum have
 //! them, the run is over: its nodes adopt no membership, and end once a quorum of them knows.
@@ -56,7 +58,8 @@ const MOST_CHANGES_MISSED: u64 = 1 << 16;
 /// What a node says about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
-    /// A later view of the same node has a higher number.
+    /// A later view of the same node has a higher number. Of two with one number, the one with the
+    /// greater signature counts.
     pub number: u64,
     /// The neighbours with which it is linked, ascending.
     pub linked: Vec<NodeId>,
@@ -218,15 +221,16 @@ impl Assembly {
         let most = (self.adopted.id >> 32) + MOST_CHANGES_MISSED;
         let is_near = |id: u64| id >> 32 <= most;
         for (node, view) in news.views {
-            let known = self.views.get(&node).map(|known| known.number);
-            let is_news = known.is_none_or(|known| view.number > known);
+            let order = |view: &View| (view.number, view.signature.clone());
+            let known = self.views.get(&node).map(order);
+            let is_news = known.as_ref().is_none_or(|known| order(&view) > *known);
             if (is_news || node == self.me)
                 && !self.keys.verify(node, &statement(node, &view), &view.signature)
             {
                 return Err(format!("it passes on what node {node} has not said"));
             }
             if !is_near(view.adopted)
-                || known.is_some_and(|known| view.number > known + MOST_MISSED)
+                || known.is_some_and(|(number, _)| view.number > number + MOST_MISSED)
             {
                 continue;
             }

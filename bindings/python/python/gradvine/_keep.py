@@ -98,7 +98,8 @@ class Keeper:
             return None
         try:
             # Data only: a run directory may come from another machine, and a pickle is a program.
-            state = torch.load(self._path(rounds), weights_only=True)
+            # A restarted program may have its model on another device.
+            state = torch.load(self._path(rounds), map_location="cpu", weights_only=True)
         except FileNotFoundError:
             return None
         except Exception as error:

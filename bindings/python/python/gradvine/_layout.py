@@ -218,16 +218,19 @@ class Layout:
         return self._stage(values)
 
     def _stage(self, values: list[torch.Tensor]) -> list[torch.Tensor]:
+        gpus = {value.device for value in values if value.device.type == "cuda"}
         if self._staging is None:
-            pinned = torch.cuda.is_available()
-            self._staging = torch.empty(sum(self._sizes), dtype=torch.float32, pin_memory=pinned)
+            self._staging = torch.empty(
+                sum(self._sizes), dtype=torch.float32, pin_memory=bool(gpus)
+            )
         staged = [
             # Of another type, the rounded numbers count; f32 holds them exactly but for f64.
-            part.copy_(value, non_blocking=True)
+            part.copy_(value, non_blocking=value.device in gpus)
             for (_, part), value in zip(self._parts(self._staging), values, strict=True)
         ]
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+        # A model may be spread over several of them.
+        for gpu in gpus:
+            torch.cuda.synchronize(gpu)
         return staged
 
     def write_update(self, x: torch.Tensor, update: torch.Tensor) -> None:

@@ -197,6 +197,32 @@ fn what_no_node_can_know_is_refused() {
 
 /// A member passes on what another one has not said, and numbers of its own beyond all that there
 /// can be: nothing would be greater ever after.
+/// In the ring 0 - 1 - 2 - 3 - 4 - 0, node 0 tells each of its neighbours, with one number, that
+/// only the other one is linked with it.
+#[test]
+fn two_statements_with_one_number_become_one_for_all() {
+    let mut network = Network::new("ring:5");
+    network.links = network.all_links().into_iter().collect();
+    // It says nothing else.
+    network.alive[0] = false;
+    let says = |linked: u32, late: u32| {
+        let (linked, late) = (numbers(&[linked]), numbers(&[late]));
+        let view = View { number: 7, linked, late, started: true, ..View::default() };
+        let signature = Named(NodeId(0)).sign(&statement(NodeId(0), &view));
+        News { views: vec![(NodeId(0), View { signature, ..view })] }
+    };
+    for _ in 0..10 {
+        network.nodes[1].receive(says(4, 1)).unwrap();
+        network.nodes[4].receive(says(1, 4)).unwrap();
+        network.turn(|_| true);
+    }
+    let adopted = &network.disks[1];
+    assert_ne!(adopted.cut, []);
+    for node in [2, 3, 4] {
+        assert_eq!(network.disks[node], *adopted, "node {node}");
+    }
+}
+
 #[test]
 fn false_statements_and_numbers_far_beyond_are_left_out() {
     let mut network = Network::new("ring:5");
