@@ -19,7 +19,7 @@ use crate::{
             pace::{Alive, Pace, Paces},
         },
     },
-    drive::{self, Conclusion, Ended, Learner, Membership, RunError},
+    drive::{self, Change, Conclusion, Ended, Learner, Membership, RunError},
     experiment::Policy,
     gossip::{self, Cause, UpdatePart, snapshot::Snapshot, tree::Readers},
     links::ComputeModel,
@@ -243,19 +243,7 @@ impl World<'_> {
                 }
             }
             Effect::Record(membership) => self.record(node, &membership),
-            Effect::Results { records, history } => {
-                let machine = &mut self.machines[node.index()];
-                let Some(program) = &mut machine.program else { return };
-                let model = std::mem::take(&mut program.model);
-                let model = Arc::unwrap_or_clone(model);
-                let (mean, traffic) = (std::mem::take(&mut program.mean), program.traffic);
-                match machine.files.is_full() {
-                    true => program.inputs.push_back(Input::Unwritten),
-                    false => {
-                        machine.results = Some(Ended { model, mean, records, traffic, history });
-                    }
-                }
-            }
+            Effect::Results { records, history } => self.write_results(node, records, history),
             Effect::Clear { folder } => {
                 self.write_all(node);
                 if let Some(program) = &self.machines[node.index()].program {
@@ -269,17 +257,7 @@ impl World<'_> {
             Effect::End(outcome) => self.finish(node, outcome),
             Effect::Salvage(_) => self.stop_computing(node),
             Effect::Warn(text) => self.note(Some(node), text),
-            Effect::Resumes(rounds) => {
-                let machine = &mut self.machines[node.index()];
-                if let Some(program) = &mut machine.program {
-                    program.resumed = true;
-                }
-                // As a real node removes its summary: it is that of another end.
-                machine.results = None;
-                self.observer.resumes(node, rounds);
-                self.repeated += machine.rounds.saturating_sub(rounds.0);
-                machine.rounds = rounds.0;
-            }
+            Effect::Resumes(rounds) => self.resume(node, rounds),
             Effect::SaveNewest
             | Effect::Info(_)
             | Effect::Debug(_)
@@ -288,6 +266,29 @@ impl World<'_> {
             | Effect::Waits(_)
             | Effect::Away(_) => {}
         }
+    }
+
+    fn write_results(&mut self, node: NodeId, records: Vec<Vec<u8>>, history: Vec<Change>) {
+        let machine = &mut self.machines[node.index()];
+        let Some(program) = &mut machine.program else { return };
+        let model = Arc::unwrap_or_clone(std::mem::take(&mut program.model));
+        let (mean, traffic) = (std::mem::take(&mut program.mean), program.traffic);
+        match machine.files.is_full() {
+            true => program.inputs.push_back(Input::Unwritten),
+            false => machine.results = Some(Ended { model, mean, records, traffic, history }),
+        }
+    }
+
+    fn resume(&mut self, node: NodeId, rounds: Round) {
+        let machine = &mut self.machines[node.index()];
+        if let Some(program) = &mut machine.program {
+            program.resumed = true;
+        }
+        // As a real node removes its summary: it is that of another end.
+        machine.results = None;
+        self.observer.resumes(node, rounds);
+        self.repeated += machine.rounds.saturating_sub(rounds.0);
+        machine.rounds = rounds.0;
     }
 
     fn stop_computing(&mut self, node: NodeId) {

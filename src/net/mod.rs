@@ -56,7 +56,7 @@ internals!({
 });
 
 /// The version of the wire format of a link.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 
 #[cfg(test)]
 pub(crate) use self::link::liar::lies;

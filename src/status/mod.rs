@@ -14,4 +14,4 @@ mod record;
 
 pub use crate::cluster::waiting::pace::slowest;
 pub use board::{Board, Heard, Passed, utc};
-pub use record::{AtWork, Kept, LinkRecord, Record, Shared, State};
+pub use record::{AtWork, Busy, Kept, LinkRecord, Record, Shared, State};

@@ -70,6 +70,17 @@ pub enum AtWork {
     Reconnects,
 }
 
+/// The shares of its time that a node is busy beside its gradients, in percent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Busy {
+    /// It decodes, mixes and encodes vectors.
+    pub mixing: u8,
+    /// It evaluates its model, and tells the program or writes figures and models.
+    pub evaluating: u8,
+    /// It reads, writes and removes checkpoints, and writes its results.
+    pub disk: u8,
+}
+
 /// A checkpoint on a node's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
@@ -124,6 +135,8 @@ pub struct Record {
     /// The share of the last seconds in which its program was ready to run and was not run, in
     /// percent.
     pub held: Option<u8>,
+    /// What else it did in the last seconds.
+    pub busy: Option<Busy>,
     /// The mean time of a round in the last seconds, in microseconds.
     pub round_us: Option<u64>,
     /// The mean time of the gradients of a round in the last seconds, in microseconds.
@@ -220,6 +233,9 @@ impl Record {
             && self.loss.is_none_or(f64::is_finite)
             && self.waiting.is_none_or(|share| share <= 100)
             && self.computing.is_none_or(|share| share <= 100)
+            && self.busy.is_none_or(|Busy { mixing, evaluating, disk }| {
+                mixing.max(evaluating).max(disk) <= 100
+            })
             && self.held.is_none_or(|share| share <= 100)
             && self.links.iter().all(|link| {
                 [Some(link.sent_bps), Some(link.received_bps), link.rtt_ms]

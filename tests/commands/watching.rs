@@ -84,6 +84,15 @@ fn each_fault_is_named_by_all_that_see_it() {
     ring.delay.store(0, Ordering::Relaxed);
     let mut nodes = ring.start_all();
     until_named(&ring, &[0, 1, 2, 3, 4], &[]);
+    command::until("all tell what they do with their time", || {
+        let (_, network) = status(&ring, 2);
+        network["nodes"].as_array().unwrap().iter().all(|node| {
+            let share = |what: &str| node["shares"][what].as_f64();
+            let all = ["computing", "mixing", "evaluating", "disk", "held"].map(share);
+            all.iter().all(|share| share.is_some_and(|share| (0.0..=1.0).contains(&share)))
+                && share("mixing") > Some(0.0)
+        })
+    });
 
     nodes[2].1.signal("STOP");
     let network = until_named(&ring, &[0, 1, 3, 4], &["2"]);

@@ -46,26 +46,19 @@ fn error_of(name: &str, bytes: &[u8], options: &Options) -> String {
 
 const FINITE: &str = "a finite number within f32 is needed: up to about 3.4e38";
 
+/// Each text of a CSV file is refused with its message, plain and compressed.
+fn csv_is_refused(faults: impl IntoIterator<Item = (&'static str, String)>) {
+    for (text, expected) in faults {
+        assert_eq!(error_of("a.csv", text.as_bytes(), &Options::default()), expected, "{text:?}");
+        let compressed = error_of("a.csv.gz", &gzip(text.as_bytes()), &Options::default());
+        assert_eq!(compressed, expected.replace("a.csv", "a.csv.gz"), "{text:?}");
+    }
+}
+
 #[test]
-#[expect(clippy::too_many_lines)]
-fn csv_faults() {
+fn csv_cells_that_are_no_numbers_or_labels() {
     let label = "a label is a whole number 0, 1, 2, ..., below 65536";
-    for (text, expected) in [
-        ("", "a.csv: line 1: the file is empty: at least one row is needed".to_string()),
-        ("\n\n", "a.csv: line 1: the file is empty: at least one row is needed".into()),
-        (
-            "age,sick\n",
-            "a.csv: line 2: there is no row after the header: at least one is \
-                        needed"
-                .into(),
-        ),
-        ("1,2,0\n3,1\n", "a.csv: line 2: 2 columns found, 3 expected, as in the first line".into()),
-        (
-            "1,2,0\n\n\n3,4,5,1\n",
-            "a.csv: line 4: 4 columns found, 3 expected, as in the first \
-                                  line"
-                .into(),
-        ),
+    csv_is_refused([
         (
             "age,sick\n1,0\ntall,1\n",
             "a.csv: line 3, column 0 (age) = \"tall\": text, but a number is needed; for \
@@ -92,6 +85,39 @@ fn csv_faults() {
                 .into(),
         ),
         (
+            "1,2,0\n3,4,cat\n",
+            "a.csv: line 2, column 2 = \"cat\": text, but a label is needed: name the classes in \
+             data.classes, or number them 0, 1, 2, ..., in the same order on every node"
+                .into(),
+        ),
+    ]);
+    // Bytes that are not text are shown as such, and a cell of any length as its first 40
+    // characters.
+    let error = error_of("a.csv", b"1,0\n\xFF\xFE,1\n", &Options::default());
+    assert!(error.starts_with("a.csv: line 2, column 0 = \"\\xFF\\xFE\": not UTF-8"), "{error}");
+    let long = format!("1,0\n{},1\n", "x".repeat(100_000));
+    assert!(error_of("a.csv", long.as_bytes(), &Options::default()).len() < 200);
+}
+
+#[test]
+fn csv_lines_that_are_no_table() {
+    csv_is_refused([
+        ("", "a.csv: line 1: the file is empty: at least one row is needed".to_string()),
+        ("\n\n", "a.csv: line 1: the file is empty: at least one row is needed".into()),
+        (
+            "age,sick\n",
+            "a.csv: line 2: there is no row after the header: at least one is \
+                        needed"
+                .into(),
+        ),
+        ("1,2,0\n3,1\n", "a.csv: line 2: 2 columns found, 3 expected, as in the first line".into()),
+        (
+            "1,2,0\n\n\n3,4,5,1\n",
+            "a.csv: line 4: 4 columns found, 3 expected, as in the first \
+                                  line"
+                .into(),
+        ),
+        (
             "x,n,y\n1,\"a,0\n2,b,1\n",
             "a.csv: line 2, column 1 = \"a,0\\n2,b,1\\n: the cell begins with a quote, but no \
              quote ends it: a quoted cell ends with a quote, and a quote in it is written twice"
@@ -102,29 +128,12 @@ fn csv_faults() {
             "a.csv: columns = \"y\": columns 1 and 2 have this name: rename one of them".into(),
         ),
         (
-            "1,2,0\n3,4,cat\n",
-            "a.csv: line 2, column 2 = \"cat\": text, but a label is needed: name the classes in \
-             data.classes, or number them 0, 1, 2, ..., in the same order on every node"
-                .into(),
-        ),
-        (
             "3,2,no,yes\n1,2,0\n3,4,1\n",
             "a.csv: line 1: the first line announces 3 rows, 2 \
                                         follow"
                 .into(),
         ),
-    ] {
-        assert_eq!(error_of("a.csv", text.as_bytes(), &Options::default()), expected, "{text:?}");
-        // The same message for the compressed file.
-        let compressed = error_of("a.csv.gz", &gzip(text.as_bytes()), &Options::default());
-        assert_eq!(compressed, expected.replace("a.csv", "a.csv.gz"), "{text:?}");
-    }
-    // Bytes that are not text are shown as such, and a cell of any length as its first 40
-    // characters.
-    let error = error_of("a.csv", b"1,0\n\xFF\xFE,1\n", &Options::default());
-    assert!(error.starts_with("a.csv: line 2, column 0 = \"\\xFF\\xFE\": not UTF-8"), "{error}");
-    let long = format!("1,0\n{},1\n", "x".repeat(100_000));
-    assert!(error_of("a.csv", long.as_bytes(), &Options::default()).len() < 200);
+    ]);
 }
 
 #[test]

@@ -92,8 +92,7 @@ fn file(folder: &Path, name: &str, text: &str) -> std::path::PathBuf {
 }
 
 #[test]
-#[expect(clippy::too_many_lines)]
-fn node_topology_and_study_files_refuse_unknown_keys() {
+fn node_files_refuse_unknown_keys() {
     let folder = tempfile::tempdir().unwrap();
     let node = "key='k'\nlisten=[]\ntopology='t'\nexperiment='e'\ndata='digits'\nout='o'\n";
     NodeFile::load(&file(folder.path(), "good.toml", node)).unwrap();
@@ -107,6 +106,11 @@ fn node_topology_and_study_files_refuse_unknown_keys() {
         assert!(error.contains(words), "{error}");
         assert_eq!(error.ends_with("did you mean `test`?"), more.contains("tests"), "{error}");
     }
+}
+
+#[test]
+fn topology_files_refuse_unknown_keys() {
+    let folder = tempfile::tempdir().unwrap();
     let topology = "family = 'custom'\n[[node]]\nname = 'a'\n[[node]]\nname = \
                     'b'\n[[link]]\nbetween = ['a', 'b']\n";
     for (text, words) in [
@@ -120,6 +124,11 @@ fn node_topology_and_study_files_refuse_unknown_keys() {
         // `kind` is near none of the keys.
         assert_eq!(error.contains("; did you mean `"), !text.starts_with("kind"), "{error}");
     }
+}
+
+#[test]
+fn study_files_refuse_unknown_keys() {
+    let folder = tempfile::tempdir().unwrap();
     let study = "title='t'\npaper='p'\nclaim='c'\nsetting='s'\nseeds=5\ncolumns=['train_loss']\n";
     let row = "[[row]]\nname='a'\n";
     let load = |text: String| {

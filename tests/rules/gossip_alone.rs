@@ -31,7 +31,7 @@ use gradvine::{
     drive::{Conclusion, Elapsed, Learner, NodeSpec, Observer},
     gossip::{
         NewRule, NodeConfig, RoundDone,
-        rule::{self, Setting},
+        rule::{self, Prepared, Setting},
         tree::Readers,
     },
     mixing::{Schedule, Topology},
@@ -167,16 +167,37 @@ const ROUNDS: u64 = 5000;
 
 impl Case<'_> {
     /// `None` where the rule refuses the compressor as no contraction.
-    #[expect(clippy::too_many_lines)]
     fn run(&self) -> Option<Outcome> {
-        let d = self.d;
         let topology = Arc::new(Topology::parse(self.topology, 1).unwrap());
-        let schedule = Arc::new(Schedule::new("static", &topology, 1).unwrap());
+        let (prepared, nominal_delta) = self.prepare(&topology)?;
+        let from = starts(self.start, topology.nodes(), self.d, 9);
+        let before = consensus(&from);
+        let mut falling = Falling {
+            nodes: topology.nodes(),
+            below: 1e-9 * before,
+            models: BTreeMap::new(),
+            stop: None,
+        };
+        let nodes = self.nodes(&topology, &prepared, &from);
+        let ratio = match sim::run(nodes, &mut falling) {
+            Ok(ended) => {
+                consensus(&ended.into_iter().map(|ended| ended.model).collect::<Vec<_>>()) / before
+            }
+            Err(_) => f64::INFINITY,
+        };
+        let gamma = prepared.relaxation;
+        Some(Outcome { ratio, gamma, nominal_delta, gap: 1.0 - topology.spectrum().rho })
+    }
+
+    /// The rule, and the nominal delta of the compressor.
+    fn prepare(&self, topology: &Arc<Topology>) -> Option<(Prepared, f64)> {
+        let d = self.d;
+        let schedule = Arc::new(Schedule::new("static", topology, 1).unwrap());
         let compressor =
             compress::build(&toml::from_str(self.compressor).unwrap()).unwrap().compressor;
         let nominal_delta = compress::nominal_delta(&*compressor, d);
         let setting = Setting {
-            topology: &topology,
+            topology,
             schedule: &schedule,
             nominal_delta,
             compressor: &compressor,
@@ -185,8 +206,8 @@ impl Case<'_> {
             seed: 3,
             allow_unstable: false,
         };
-        let prepared = match rule::prepare(&toml::from_str(self.rule).unwrap(), &setting) {
-            Ok(prepared) => prepared,
+        match rule::prepare(&toml::from_str(self.rule).unwrap(), &setting) {
+            Ok(prepared) => Some((prepared, nominal_delta)),
             Err(error) => {
                 let grows = compressor.residual_error(d).is_some_and(|error| error >= 1.0);
                 assert!(
@@ -194,20 +215,26 @@ impl Case<'_> {
                         && error.to_string().contains("needs a contraction"),
                     "{self:?}: {error}"
                 );
-                return None;
+                None
             }
-        };
-        let nodes = topology.nodes();
-        let from = starts(self.start, nodes, d, 9);
+        }
+    }
+
+    /// The nodes, which begin at these models.
+    fn nodes(
+        &self,
+        topology: &Arc<Topology>,
+        prepared: &Prepared,
+        from: &[Vec<f32>],
+    ) -> Vec<NodeSpec> {
         // The step of a round, by which some rules divide, and the size of a gradient.
         let (step, share) = match self.rule {
             rule if rule.contains("beer") => (1e-7f32, 1.0f32),
             rule if rule.contains("qg-dsgdm") => (1.0, 0.0),
             _ => (0.0, 0.0),
         };
-        let gradients = starts(Start::Gaussian, nodes, d, 10);
+        let gradients = starts(Start::Gaussian, topology.nodes(), self.d, 10);
         let size = from.iter().flatten().fold(0.0f32, |size, x| size.max(x.abs()));
-        let before = consensus(&from);
         let rule_of = |id: NodeId| {
             let spawn = Arc::clone(&prepared.spawn);
             Box::new(move |x: &[f32]| spawn(id, x)) as NewRule
@@ -216,7 +243,7 @@ impl Case<'_> {
             let id = NodeId::from(node);
             let config = NodeConfig {
                 id,
-                topology: Arc::clone(&topology),
+                topology: Arc::clone(topology),
                 plan: Arc::clone(&prepared.plan),
                 rule: rule_of(id),
                 x: x.clone(),
@@ -233,16 +260,7 @@ impl Case<'_> {
             let update = gradients[node].iter().map(|g| share * step * size * g).collect();
             NodeSpec { config, learner: Box::new(Constant { update, step }) }
         };
-        let mut falling =
-            Falling { nodes, below: 1e-9 * before, models: BTreeMap::new(), stop: None };
-        let ratio = match sim::run(from.iter().enumerate().map(spec).collect(), &mut falling) {
-            Ok(ended) => {
-                consensus(&ended.into_iter().map(|ended| ended.model).collect::<Vec<_>>()) / before
-            }
-            Err(_) => f64::INFINITY,
-        };
-        let gamma = prepared.relaxation;
-        Some(Outcome { ratio, gamma, nominal_delta, gap: 1.0 - topology.spectrum().rho })
+        from.iter().enumerate().map(spec).collect()
     }
 
     /// Runs it and holds it against the criterion; whether it was tried.

@@ -11,6 +11,8 @@ mod source;
 
 use std::fmt::Write as _;
 
+use textwrap::{Options, WordSeparator, WordSplitter, fill};
+
 pub use keys::{Key, List, Section};
 
 /// A kind of file that a user writes.
@@ -86,10 +88,12 @@ impl File {
 
     /// Its chapter as Markdown, under a heading of this level.
     fn chapter(self, level: usize) -> String {
-        let mut text = format!("{} {}\n\n{}\n", "#".repeat(level), self.title(), self.intro());
+        let intro = wrapped(self.intro());
+        let mut text = format!("{} {}\n\n{intro}\n", "#".repeat(level), self.title());
         let below = "#".repeat(level + 1);
         for section in self.sections() {
-            let _ = write!(text, "\n{below} {}\n\n{}\n\n", section.heading, section.about);
+            let about = wrapped(&section.about);
+            let _ = write!(text, "\n{below} {}\n\n{about}\n\n", section.heading);
             text += "| key | accepts | default | meaning |\n|---|---|---|---|\n";
             for Key { name, accepts, default, meaning } in section.keys {
                 let default = if default.is_empty() { "-".into() } else { cell(&default) };
@@ -98,7 +102,7 @@ impl File {
             }
         }
         for List { name, about, entries } in self.lists() {
-            let _ = write!(text, "\n{below} {name}\n\n{about}\n");
+            let _ = write!(text, "\n{below} {name}\n\n{}\n", wrapped(&about));
             if !entries.is_empty() {
                 text += "\n| name | meaning |\n|---|---|\n";
             }
@@ -133,6 +137,15 @@ impl File {
         }
         text.trim_end().replace('`', "") + "\n"
     }
+}
+
+/// Prose of a document, as wide as those that are written by hand.
+fn wrapped(prose: &str) -> String {
+    let options = Options::new(100)
+        .break_words(false)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation);
+    fill(prose, options)
 }
 
 /// The reference of the experiment file as Markdown: `docs/experiment.md`.

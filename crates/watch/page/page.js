@@ -764,10 +764,10 @@ function checkpointText(node) {
 }
 
 function sharesOf(node) {
-  const { computing = 0, waiting: waits = 0, sending = 0, ...others } = node.shares;
+  const { computing = 0, mixing = 0, evaluating = 0, disk = 0, waiting: waits = 0 } = node.shares;
   if (Object.keys(node.shares).length === 0) return null;
-  const other = Math.max(0, 1 - computing - waits - sending, sum(Object.values(others)));
-  return { computing, waiting: waits, sending, other };
+  const known = { computing, mixing, evaluating, disk, waiting: waits };
+  return { ...known, other: Math.max(0, 1 - sum(Object.values(known))) };
 }
 
 function sharesText(node) {
@@ -812,7 +812,7 @@ function columnsOf(measures) {
 }
 
 function fillShares(cell, node) {
-  const parts = ["computing", "waiting", "sending", "other"];
+  const parts = ["computing", "mixing", "evaluating", "disk", "waiting", "other"];
   if (!cell.firstChild) {
     cell.append(make("div", { class: "stack", "aria-hidden": "true" },
       ...parts.map((part) => make("i", { class: `s-${part}` }))), make("span", { class: "quiet" }));

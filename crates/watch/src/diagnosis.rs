@@ -12,7 +12,7 @@ use std::{
 
 use gradvine::{
     mixing::Topology,
-    status::{Record, State, slowest},
+    status::{Busy, Record, State, slowest},
     units::NodeId,
 };
 
@@ -409,11 +409,25 @@ impl Network<'_> {
                 typical as f64 / 1e3
             )
         } else {
-            "is busy beside its gradients: with messages, its disk or evaluations".to_string()
+            busy_with(own)
         };
         let sentence =
             format!("{name} holds the run up: it {what}; the others wait for {median} % of theirs");
         Some(Diagnosis { overall: Overall::HeldUp, holding_up: vec![slow], sentence })
+    }
+}
+
+/// What a node does that is slow and computes as fast as the others.
+fn busy_with(record: &Record) -> String {
+    let Busy { mixing, evaluating, disk } = record.busy.unwrap_or_default();
+    let tasks = [
+        (mixing, "vectors: it decodes, mixes and encodes them"),
+        (evaluating, "evaluations of its model"),
+        (disk, "its disk: checkpoints and results"),
+    ];
+    match tasks.into_iter().max_by_key(|(share, _)| *share) {
+        Some((share, what)) if share >= 20 => format!("spends {share} % of its time on {what}"),
+        _ => "is busy beside its gradients".to_string(),
     }
 }
 
@@ -603,6 +617,26 @@ mod tests {
             "rome holds the run up: it computes 6.0 times as long as the others (12.0 ms of \
              gradients a round instead of 2.0 ms); the others wait for 80 % of theirs"
         );
+    }
+
+    #[test]
+    fn one_that_is_busy_beside_its_gradients_is_named_with_what_it_does() {
+        let rome = |busy: Option<Busy>| {
+            let (_, sentence) = diagnose(|node| {
+                let (share, busy) = if node == 3 { (0, busy) } else { (80, None) };
+                Some((Record { waiting: Some(share), busy, ..computes(7) }, 0))
+            });
+            let (words, _) = sentence.split_once("; ").unwrap();
+            words.strip_prefix("rome holds the run up: it ").unwrap().to_string()
+        };
+        let busy = |mixing, evaluating, disk| rome(Some(Busy { mixing, evaluating, disk }));
+        assert_eq!(busy(3, 9, 71), "spends 71 % of its time on its disk: checkpoints and results");
+        assert_eq!(busy(3, 60, 9), "spends 60 % of its time on evaluations of its model");
+        let vectors = "spends 55 % of its time on vectors: it decodes, mixes and encodes them";
+        assert_eq!(busy(55, 9, 9), vectors);
+        for unclear in [busy(19, 9, 9), rome(None)] {
+            assert_eq!(unclear, "is busy beside its gradients");
+        }
     }
 
     #[test]

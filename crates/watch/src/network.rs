@@ -93,7 +93,8 @@ pub struct Node {
     /// The rounds before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evaluated: Option<u64>,
-    /// Shares of its time in the last seconds, from 0 to 1: `computing`, `waiting`, `held` (its
+    /// Shares of its time in the last seconds, from 0 to 1: `computing` gradients, `mixing` (it
+    /// decodes, mixes and encodes vectors), `evaluating`, `disk`, `waiting` for frames, `held` (its
     /// program was ready to run, and was not run).
     pub shares: BTreeMap<String, f64>,
     /// The time of a round in the last seconds.
@@ -298,6 +299,9 @@ impl Run<'_> {
             share("computing", record.computing),
             share("waiting", record.waiting),
             share("held", record.held),
+            share("mixing", record.busy.map(|busy| busy.mixing)),
+            share("evaluating", record.busy.map(|busy| busy.evaluating)),
+            share("disk", record.busy.map(|busy| busy.disk)),
         ];
         let checkpoint = record
             .checkpoint

@@ -100,18 +100,7 @@ impl Rendezvous {
                 out.push(Effect::LinkLost { peer: part.number(peer), reason });
             }
             Event::Restarted { peer, .. } => self.forget(peer),
-            Event::Left { peer, cause } => {
-                out.push(Effect::Warn(format!(
-                    "node {} left before the run began: {}; waiting for it",
-                    part.name(peer),
-                    cause.text
-                )));
-                self.gathering.down(peer);
-                let lost = Effect::LinkLost { peer: part.number(peer), reason: cause.text.clone() };
-                out.push(lost);
-                self.before.insert(peer, cause.text);
-                self.forget(peer);
-            }
+            Event::Left { peer, cause } => self.left(part, peer, cause.text, out),
             Event::Start { from, message } => {
                 self.gathering.message(from, message).map_err(|reason| {
                     let failure = Failure::Peer { peer: from, reason };
@@ -172,6 +161,16 @@ impl Rendezvous {
         let up = links - self.gathering.missing();
         out.push(Effect::Info(format!("linked with {} ({up} of {links})", part.name(peer))));
         out.push(Effect::Linked { peer: part.number(peer), up, links });
+    }
+
+    fn left(&mut self, part: &Part<'_>, peer: NodeId, why: String, out: &mut Vec<Effect>) {
+        let name = part.name(peer);
+        let text = format!("node {name} left before the run began: {why}; waiting for it");
+        out.push(Effect::Warn(text));
+        self.gathering.down(peer);
+        out.push(Effect::LinkLost { peer: part.number(peer), reason: why.clone() });
+        self.before.insert(peer, why);
+        self.forget(peer);
     }
 
     /// Drops the frames of a neighbour whose program was started again or has left.

@@ -15,9 +15,9 @@
 //!
 //! A node can be false about itself only. A link is up if both ends say so; so it can give up its
 //! own links, and not those of others. It can raise the number, which costs a record each time:
-//! after [some times](MOST_RAISED) it is heard no longer. It can say two things with one number, one
-//! to each neighbour: then the one with the greater signature counts, so all have the same again
-//! once both have gone round.
+//! after [some times](MOST_RAISED) it is heard no longer. It can say two things with one number,
+//! one to each neighbour: then the one with the greater signature counts, so all have the same
+//! again once both have gone round.
 //!
 //! A link may also break when the results are written. If all members in a part with a quorum have
 //! them, the run is over: its nodes adopt no membership, and end once a quorum of them knows.

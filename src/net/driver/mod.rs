@@ -30,7 +30,7 @@ use self::{
     links::Links,
     observer::NodeObserver,
     status::Wire,
-    telling::{Now, Telling},
+    telling::{Now, Task, Telling},
     work::Work,
 };
 use crate::{
@@ -278,13 +278,19 @@ impl Driver<'_> {
     fn perform_all(&mut self) {
         loop {
             while let Some(effect) = self.effects.pop() {
+                let (task, begun) = (task_of(&effect), Instant::now());
                 if let Err(error) = self.perform(effect) {
                     self.left.append(&mut self.effects);
                     self.inputs.push_front(Input::Failed(error));
                 }
+                if let Some(task) = task {
+                    self.telling.spent(task, begun.elapsed());
+                }
             }
             let Some(input) = self.inputs.pop_front() else { return };
-            self.cluster.handle(Instant::now(), input, &mut self.effects);
+            let begun = Instant::now();
+            self.cluster.handle(begun, input, &mut self.effects);
+            self.telling.spent(Task::Mix, begun.elapsed());
             self.effects.reverse();
         }
     }
@@ -294,5 +300,24 @@ impl Driver<'_> {
         let mut learner = lock(&self.learner);
         // A checkpoint replaces it.
         let _ = self.initial.clone().restore(|visitor| _ = learner.state(visitor));
+    }
+}
+
+/// What performing an effect is: nothing that takes time, or one of these.
+fn task_of(effect: &Effect) -> Option<Task> {
+    use crate::gossip::Effect as Core;
+    match effect {
+        Effect::Core(Core::RoundDone(_) | Core::Save(_) | Core::Conclude { .. }) => {
+            Some(Task::Evaluate)
+        }
+        Effect::Restore(_)
+        | Effect::Write { .. }
+        | Effect::Retain(_)
+        | Effect::Record(_)
+        | Effect::Results { .. }
+        | Effect::Salvage(_)
+        | Effect::SaveNewest
+        | Effect::Clear { .. } => Some(Task::UseDisk),
+        _ => None,
     }
 }

@@ -11,7 +11,7 @@ use super::status::Wire;
 use crate::{
     cluster::{Facts, Standing, part::Part},
     drive::Elapsed,
-    status::{AtWork, Kept, LinkRecord, Record, State},
+    status::{AtWork, Busy, Kept, LinkRecord, Record, State},
     units::NodeId,
 };
 
@@ -39,10 +39,28 @@ pub(super) struct Telling {
     measured: Measured,
     /// For how long the process was held up in the window.
     held_up: Duration,
+    /// What the driver did in the window.
+    spent: Spent,
     /// Bytes of frames over links that were closed.
     before: (u64, u64),
     /// Those of the links that are open.
     open: (u64, u64),
+}
+
+/// What a driver is busy with beside its gradients.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Task {
+    Mix,
+    Evaluate,
+    UseDisk,
+}
+
+/// The time of each task.
+#[derive(Debug, Default)]
+struct Spent {
+    mixing: Duration,
+    evaluating: Duration,
+    disk: Duration,
 }
 
 /// Where the window of the measures began.
@@ -59,6 +77,7 @@ struct Window {
 struct Measured {
     computing: Option<u8>,
     held: Option<u8>,
+    busy: Option<Busy>,
     round_us: Option<u64>,
     gradient_us: Option<u64>,
     /// Bytes a second, sent and received.
@@ -94,6 +113,7 @@ impl Telling {
             window: Window { at: now, elapsed, rounds: 0, wires },
             measured: Measured::default(),
             held_up: Duration::ZERO,
+            spent: Spent::default(),
             before: (0, 0),
             open: (0, 0),
         }
@@ -127,6 +147,15 @@ impl Telling {
     /// The process was held up for so long since the last time.
     pub(super) fn held_up(&mut self, held_up: Duration) {
         self.held_up += held_up;
+    }
+
+    /// The driver was busy for so long.
+    pub(super) fn spent(&mut self, task: Task, time: Duration) {
+        *match task {
+            Task::Mix => &mut self.spent.mixing,
+            Task::Evaluate => &mut self.spent.evaluating,
+            Task::UseDisk => &mut self.spent.disk,
+        } += time;
     }
 
     /// A checkpoint of these rounds is on the disk.
@@ -212,6 +241,7 @@ impl Telling {
             waiting: self.waiting,
             computing: self.measured.computing,
             held: self.measured.held,
+            busy: self.measured.busy,
             round_us: self.measured.round_us,
             gradient_us: self.measured.gradient_us,
             loss: self.loss,
@@ -248,8 +278,15 @@ impl Telling {
         let in_rounds = matches!(at.standing, Standing::Rounds(_));
         let share = |part: f64| (100.0 * part / seconds).round().min(100.0) as u8;
         let held = std::mem::take(&mut self.held_up).as_secs_f64();
+        let Spent { mixing, evaluating, disk } = std::mem::take(&mut self.spent);
+        let busy = |time: Duration| share(time.as_secs_f64());
         self.measured = Measured {
             held: Some(share(held)),
+            busy: Some(Busy {
+                mixing: busy(mixing),
+                evaluating: busy(evaluating),
+                disk: busy(disk),
+            }),
             computing: in_rounds.then(|| share(computing)),
             round_us: per_round(seconds).or(self.measured.round_us),
             gradient_us: per_round(computing).or(self.measured.gradient_us),
