@@ -414,7 +414,7 @@ fn kill_processes(runs: u64) {
 #[test]
 #[ignore = "slow"]
 fn random_processes_are_killed() {
-    kill_processes(10);
+    kill_processes(5);
 }
 
 #[test]

@@ -233,10 +233,10 @@ fn connections_that_break_again_and_again_change_nothing() {
 #[test]
 #[ignore = "slow"]
 fn a_frame_continues_on_the_next_connection() {
-    let experiment = experiment("run.rounds = 2\nrule.kind = 'd-psgd'");
+    let experiment = experiment("run.rounds = 1\nrule.kind = 'd-psgd'");
     let results = run_disturbed(&experiment, MS(10), |proxies, _| {
         for proxy in proxies {
-            proxy.state.most.store(50_000, Ordering::Relaxed);
+            proxy.state.most.store(70_000, Ordering::Relaxed);
         }
     });
     check(&experiment, results);
