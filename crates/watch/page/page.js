@@ -18,7 +18,8 @@ const LIMIT = {
   links: 300, // above that, only links with something particular are drawn one by one
   arrows: 300, // above that, only arrows to nodes that hold up the run are drawn
   bins: 400, // points of a drawn line
-  frame_ms: 20, // of work in an animation frame, after which no further part begins
+  added: 16, // rows or events that a frame makes: their first layout takes longer than they do
+  frame_ms: 4, // of work in an animation frame, after which no further part begins; painting adds
   quiet_s: 6, // without data, the connection counts as lost
 };
 
@@ -864,7 +865,8 @@ function renderTable() {
     order.sorted_ms = now;
   }
   const key = columns.map(([id]) => id).join("\n");
-  keyed($("rows"), order.names, (name) => `${name}\n${key}`,
+  const names = order.names.slice(0, $("rows").childElementCount + LIMIT.added);
+  keyed($("rows"), names, (name) => `${name}\n${key}`,
     (name) => make("tr", {}, make("th", { scope: "row" }, nameButton(name)),
       ...columns.map(([id]) => make("td", { class: `c-${id.split(" ")[0]}` }))),
     (row, name) => {
@@ -875,6 +877,7 @@ function renderTable() {
       mark(row.firstChild.firstChild, "aria-pressed", chosen);
       columns.forEach(([, , fill], index) => fill(row.children[index + 1], node));
     });
+  return names.length < order.names.length ? "unfinished" : "finished";
 }
 
 function renderHeads(columns) {
@@ -970,16 +973,22 @@ function renderCurves() {
   show($("no-curves"), metrics.length === 0);
   show($("unzoom"), view.zoom !== null);
   const built = [names, metrics, view.axis, view.log].flat().join("\n");
-  if (built !== view.built) buildCharts(names, metrics);
-  view.built = built;
+  if (built !== view.built) {
+    buildCharts(names, metrics);
+    view.built = built;
+    return "unfinished";
+  }
   // One chart a frame: many lines take some time to draw.
   const [chart, next] = [...charts.values()].filter(({ old }) => old);
+  if (chart && !chart.plot) {
+    chart.plot = createPlot(chart);
+    return "unfinished";
+  }
   if (chart) renderChart(chart, names, curves);
   return next ? "unfinished" : "finished";
 }
 
 function renderChart(chart, names, curves) {
-  chart.plot ??= createPlot(chart);
   const [low, high] = (chart.range = extent(curves));
   const step = (high - low) / LIMIT.bins;
   const lines = curves.map((series) =>
@@ -1157,7 +1166,8 @@ function renderEvents() {
   if (log.before !== Infinity) end = found.findLastIndex((event) => event.number < log.before) + 1;
   const start = Math.max(0, end - LIMIT.shown);
   const page = found.slice(start, end).reverse();
-  keyed($("events"), page, (event) => event.number, (event) => {
+  const some = page.slice(0, $("events").childElementCount + LIMIT.added);
+  keyed($("events"), some, (event) => event.number, (event) => {
     const look = lookOf(LEVELS, event.level);
     const level = make("span");
     putState(level, look, "state");
@@ -1169,6 +1179,7 @@ function renderEvents() {
   put($("event-count"), `${page.length ? place : ""}${whole(found.length)}`);
   show($("older"), start > 0);
   show($("newest"), log.before !== Infinity);
+  return some.length < page.length ? "unfinished" : "finished";
 }
 
 function filterEvents(change) {
