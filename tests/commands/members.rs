@@ -385,6 +385,35 @@ fn a_node_leaves_on_request_and_comes_back() {
     assert_changed(&summary, &[&["0", "1", "2", "4"], &["0", "1", "2", "3", "4"]]);
 }
 
+/// Each start throws all back to the last checkpoint, and there is none yet. After so many starts the
+/// others continue without it.
+#[test]
+#[ignore = "slow"]
+fn a_node_that_is_killed_again_and_again_is_left_out() {
+    let sets = ["checkpoint.every_rounds=100000", "run.evaluate_every=2"];
+    let ring = Ring::new(300, 600.0, &sets);
+    let mut nodes = ring.start_all();
+    let is_left_out =
+        |nodes: &[(usize, Running)]| nodes[0].1.errors().contains("4 of 5 nodes, without 2");
+    let mut starts = 0;
+    while !is_left_out(&nodes) {
+        kill(&mut nodes[2].1);
+        // It has lost its disk, too: then its files say when the rounds have begun.
+        fs::remove_dir_all(ring.run(2)).unwrap();
+        nodes[2].1 = ring.start(2);
+        starts += 1;
+        let metrics = ring.run(2).join("metrics.jsonl");
+        command::until("it takes part again, or is left out", || {
+            fs::metadata(&metrics).is_ok_and(|file| file.len() > 0) || is_left_out(&nodes)
+        });
+    }
+    assert!((10..=60).contains(&starts), "{starts} starts");
+    kill(&mut nodes[2].1);
+    let [a, b, _, d, e] = nodes;
+    let summary = ring.end(&mut [a, b, d, e], 3, 300);
+    assert_eq!(members(&summary).last().unwrap(), &["0", "1", "3", "4"]);
+}
+
 /// The features of node 2 are too large by this factor. It ends with exit code 4. `check`
 /// looks at what it and its neighbours have said. The others continue without it.
 fn goes_on_without_2(factor: f64, sets: &[&str], check: impl Fn(&str, [String; 2])) {
