@@ -136,6 +136,7 @@ fn one_that_would_delete_all_checkpoints_deletes_none() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn one_that_would_dictate_where_to_begin_does_not() {
     check(&run(|message| match message {
         Message::Start(StartMessage::Ready(mut saved)) => {
@@ -168,6 +169,7 @@ fn one_that_says_goodbye_for_another_ends_only_itself() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn one_that_forges_the_choice_of_members_decides_nothing() {
     check(&run(|message| match message {
         Message::Start(StartMessage::Assembly(mut news)) => {

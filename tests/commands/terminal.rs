@@ -141,7 +141,7 @@ fn lines_of_progress_and_tables_fit_the_terminal() {
     let folder = folder();
     for columns in [40, 60, 80, 120] {
         let out = folder.path().join(columns.to_string());
-        let every = ["--set", "run.evaluate_every=1", "--rounds", "300"];
+        let every = ["--set", "run.evaluate_every=1", "--rounds", "100"];
         let args = [&["simulate", "--out", out.to_str().unwrap()][..], &every].concat();
         let text = on_terminal(columns, &args);
         let width = usize::from(columns);
