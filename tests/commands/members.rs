@@ -385,8 +385,8 @@ fn a_node_leaves_on_request_and_comes_back() {
     assert_changed(&summary, &[&["0", "1", "2", "4"], &["0", "1", "2", "3", "4"]]);
 }
 
-/// Each start throws all back to the last checkpoint, and there is none yet. After so many starts the
-/// others continue without it.
+/// Each start throws all back to the last checkpoint, and there is none yet. After so many starts
+/// the others continue without it.
 #[test]
 #[ignore = "slow"]
 fn a_node_that_is_killed_again_and_again_is_left_out() {

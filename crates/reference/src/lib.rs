@@ -161,11 +161,11 @@ pub fn others_plain() -> String {
 
 /// The reference of the other files as Markdown: `docs/files.md`.
 pub fn others() -> String {
-    let mut text = String::from(
-        "# Node, relay, topology and study files\n\nEvery key of these files. \
-         [experiment.md](experiment.md) has those of an experiment. \
-         This page is made from the source; `gradvine files` prints the same.\n",
+    let intro = wrapped(
+        "Every key of these files. [experiment.md](experiment.md) has those of an experiment. This \
+         page is made from the source; `gradvine files` prints the same.",
     );
+    let mut text = format!("# Node, relay, topology and study files\n\n{intro}\n");
     for file in File::OTHERS {
         text += &format!("\n{}", file.chapter(2));
     }
