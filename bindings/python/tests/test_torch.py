@@ -459,7 +459,7 @@ def test_a_model_on_a_gpu_is_that_on_the_cpu(nodes, rule):
 
 
 @gpu
-def test_what_a_gpu_still_computes_is_awaited(nodes):
+def test_what_a_gpu_still_computes_is_awaited():
     """A long queue of products ends in the parameters: the node has the numbers after them."""
     from gradvine._layout import Layout
 

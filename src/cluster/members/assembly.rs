@@ -221,17 +221,17 @@ impl Assembly {
         let most = (self.adopted.id >> 32) + MOST_CHANGES_MISSED;
         let is_near = |id: u64| id >> 32 <= most;
         for (node, view) in news.views {
-            let order = |view: &View| (view.number, view.signature.clone());
-            let known = self.views.get(&node).map(order);
-            let is_news = known.as_ref().is_none_or(|known| order(&view) > *known);
+            let known = self.views.get(&node);
+            let is_news = known.is_none_or(|known| {
+                (view.number, &view.signature) > (known.number, &known.signature)
+            });
+            let is_far = known.is_some_and(|known| view.number > known.number + MOST_MISSED);
             if (is_news || node == self.me)
                 && !self.keys.verify(node, &statement(node, &view), &view.signature)
             {
                 return Err(format!("it passes on what node {node} has not said"));
             }
-            if !is_near(view.adopted)
-                || known.is_some_and(|(number, _)| view.number > number + MOST_MISSED)
-            {
+            if !is_near(view.adopted) || is_far {
                 continue;
             }
             if node == self.me {

@@ -278,19 +278,19 @@ impl Driver<'_> {
     fn perform_all(&mut self) {
         loop {
             while let Some(effect) = self.effects.pop() {
-                let (task, begun) = (task_of(&effect), Instant::now());
+                let (task, start) = (task_of(&effect), Instant::now());
                 if let Err(error) = self.perform(effect) {
                     self.left.append(&mut self.effects);
                     self.inputs.push_front(Input::Failed(error));
                 }
                 if let Some(task) = task {
-                    self.telling.spent(task, begun.elapsed());
+                    self.telling.spent(task, start.elapsed());
                 }
             }
             let Some(input) = self.inputs.pop_front() else { return };
-            let begun = Instant::now();
-            self.cluster.handle(begun, input, &mut self.effects);
-            self.telling.spent(Task::Mix, begun.elapsed());
+            let start = Instant::now();
+            self.cluster.handle(start, input, &mut self.effects);
+            self.telling.spent(Task::Mix, start.elapsed());
             self.effects.reverse();
         }
     }

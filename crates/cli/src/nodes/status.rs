@@ -22,7 +22,7 @@ Each node knows the last state of all, so any node will do. The worst comes firs
 Exit codes:
   0    the run trains, or has ended
   2    an argument or a file is wrong
-  3    a node holds the run up, or the run has not begun
+  3    a node delays the run, or the run has not started
   4    the run has failed, or nothing is known of it: the node does not run")]
 pub(crate) struct Args {
     /// The node's file, its run folder, or the address of its page [default: node.toml]

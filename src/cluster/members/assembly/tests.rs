@@ -195,8 +195,6 @@ fn what_no_node_can_know_is_refused() {
     }
 }
 
-/// A member passes on what another one has not said, and numbers of its own beyond all that there
-/// can be: nothing would be greater ever after.
 /// In the ring 0 - 1 - 2 - 3 - 4 - 0, node 0 tells each of its neighbours, with one number, that
 /// only the other one is linked with it.
 #[test]
@@ -228,6 +226,8 @@ fn two_statements_with_one_number_become_one_for_all() {
     }
 }
 
+/// A member passes on what another one has not said, and numbers of its own beyond all that there
+/// can be: nothing would be greater ever after.
 #[test]
 fn false_statements_and_numbers_far_beyond_are_left_out() {
     let mut network = Network::new("ring:5");
