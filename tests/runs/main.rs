@@ -25,6 +25,10 @@ mod leaving;
 mod links;
 mod lost_frames;
 mod lost_models;
+/// The example of a crate that adds a rule, with its tests: a build of its own takes minutes.
+#[cfg(feature = "net")]
+#[path = "../../examples/own-rule/src/main.rs"]
+mod own_rule;
 mod predictions;
 mod relays;
 mod same_bits;

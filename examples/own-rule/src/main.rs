@@ -59,6 +59,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+#[test]
+fn what_this_crate_adds_runs_over_libp2p_as_in_the_simulator() {
+    main().unwrap();
+}
+
 const COMMON: &str = "
 run.rounds = 150
 topology.file = 'wheel:6'
