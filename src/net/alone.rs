@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     deployment::{addresses_of, check_link},
+    documents::Answers,
     driver::{
         self, Network, Opens, Role,
         links::{Links, OwnRuntime},
@@ -60,6 +61,8 @@ pub struct Place {
     /// Whether it asks its router for ports, and those that it has.
     pub(super) upnp: bool,
     forwarding: Forwarding,
+    /// What it answers to sites that ask for documents.
+    documents: Option<Answers>,
 }
 
 impl Place {
@@ -122,6 +125,7 @@ impl Place {
             security,
             upnp,
             forwarding,
+            documents: None,
         })
     }
 
@@ -148,6 +152,13 @@ impl Place {
         }
         self.upnp = upnp;
         Ok(self)
+    }
+
+    /// The same place; its host answers sites that ask for documents.
+    #[must_use]
+    pub fn with_documents(mut self, answers: Option<Answers>) -> Place {
+        self.documents = answers;
+        self
     }
 
     /// The number of neighbours in the topology.
@@ -316,6 +327,7 @@ impl Network for Site {
             restarts: resumes,
             assembly: opening.chooses.then(|| Arc::clone(part.topology())),
             board: Arc::clone(&self.board),
+            documents: self.place.documents.clone(),
             events: own.clone(),
         };
         let host = runtime.block_on(Host::start(config));

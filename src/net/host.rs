@@ -9,6 +9,7 @@
 //! * All queues between host and core are bounded: [`SLOTS`] frames out per link, one frame in.
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, mpsc::Sender as Events},
     time::{Duration, Instant},
 };
@@ -25,6 +26,7 @@ use tokio::{
 
 use super::{
     answers::{Counterpart, Served, probe_protocol, serve},
+    documents::{Answers, documents_protocol},
     driver::status::Status,
     link::{
         handshake::{Purpose, protocol},
@@ -98,6 +100,8 @@ pub struct HostConfig {
     pub assembly: Option<Arc<Topology>>,
     /// What nodes say about themselves.
     pub board: Arc<Board>,
+    /// What it answers to sites that ask for documents, if the run has any.
+    pub documents: Option<Answers>,
     /// The sender of events to the core.
     pub events: Events<Event>,
 }
@@ -118,6 +122,8 @@ pub struct Host {
     tasks: Vec<JoinHandle<()>>,
     /// Answers neighbours that examine their links.
     answers: JoinHandle<()>,
+    /// Answers sites that ask for documents.
+    documents: Option<JoinHandle<()>>,
     swarm: JoinHandle<()>,
     runtime: Handle,
     deadlines: Deadlines,
@@ -231,6 +237,13 @@ fn answer_probes(streams: &Control, status: &Arc<Status>) -> Result<JoinHandle<(
     Ok(tokio::spawn(serve(probes, Counterpart::Node, Served::default(), waits)))
 }
 
+/// Answers sites that ask for documents, as long as the host runs.
+fn answer_sites(streams: &Control, answers: Answers) -> Result<JoinHandle<()>, ConfigError> {
+    let incoming = streams.clone().accept(documents_protocol());
+    let incoming = incoming.map_err(|error| ConfigError::at("network", error.to_string()))?;
+    Ok(tokio::spawn(answers.serve(incoming)))
+}
+
 impl Host {
     /// Starts to listen; [`Host::connect`] starts to dial.
     ///
@@ -266,6 +279,9 @@ impl Host {
             tasks.push(tokio::spawn(link.run()));
         }
         let answers = answer_probes(&common.streams, &status)?;
+        let documents = config.documents.clone();
+        let documents = documents.map(|answers| answer_sites(&common.streams, answers));
+        let documents = documents.transpose()?;
         let (connect, addresses) = mpsc::unbounded_channel();
         let task = SwarmTask {
             swarm,
@@ -285,6 +301,9 @@ impl Host {
                 outside
             }),
             forwarded: Vec::new(),
+            callers: config.documents.as_ref().map(Answers::callers),
+            known: BTreeSet::new(),
+            moved: config.documents.as_ref().map(Answers::addresses),
         };
         Ok(Host {
             peer,
@@ -298,6 +317,7 @@ impl Host {
             connect,
             tasks,
             answers,
+            documents,
             swarm: tokio::spawn(task.run(addresses)),
             runtime: Handle::current(),
             deadlines: config.deadlines,
@@ -417,6 +437,7 @@ impl Drop for Host {
     fn drop(&mut self) {
         self.swarm.abort();
         self.answers.abort();
+        self.documents.iter().for_each(JoinHandle::abort);
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }

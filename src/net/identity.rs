@@ -3,7 +3,10 @@
 
 use std::{fs, io::Write, path::Path};
 
-use libp2p::identity::Keypair;
+use libp2p::{
+    PeerId,
+    identity::{Keypair, PublicKey},
+};
 
 use crate::{
     config::{ConfigError, Fault},
@@ -45,6 +48,12 @@ pub(crate) fn write(key: &Keypair, path: &Path) -> Result<(), ConfigError> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(path).map_err(wrong)?;
     file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(wrong)
+}
+
+/// Whether the owner of this PeerId has signed these bytes.
+pub fn verify(peer: &PeerId, bytes: &[u8], signature: &[u8]) -> bool {
+    let key = PublicKey::try_decode_protobuf(peer.as_ref().digest());
+    key.is_ok_and(|key| key.verify(bytes, signature))
 }
 
 /// Reads a key file.

@@ -15,6 +15,7 @@
 mod alone;
 mod answers;
 mod deployment;
+mod documents;
 mod driver;
 mod host;
 pub mod identity;
@@ -42,6 +43,7 @@ internals!({
     alone::Place,
     answers::Counterpart,
     deployment::{check_checkpoints, check_deployment},
+    documents::{Answer, Answers, Desk, LONGEST_DOCUMENT, ask, caller, of_seed},
     host::{Host, HostConfig},
     driver::status::Status,
     link::{

@@ -332,6 +332,7 @@ async fn hosts(
             deadlines: Deadlines::of(&design.experiment),
             restarts: false,
             assembly: None,
+            documents: None,
             board: Arc::clone(&board),
             events: own.clone(),
         };

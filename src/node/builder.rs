@@ -4,7 +4,7 @@ use std::{
     any::Any,
     collections::BTreeSet,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use super::{
@@ -13,6 +13,7 @@ use super::{
     exchange::{self, NodeEnds},
     handle::Linked,
     prepared::{ScoreModel, results_of},
+    until::Until,
 };
 use crate::{
     config::ConfigError,
@@ -21,7 +22,7 @@ use crate::{
     gossip::tree::Readers,
     learn::{Objective, Tensor},
     mixing::Topology,
-    net::{Keypair, Place, RunCard, Site, identity},
+    net::{Answers, Keypair, Place, RunCard, Site, identity},
     run::{
         Checkpoints, DataRecord, Design, Evaluate, NodeFile, OwnLearner, RunDirectory, RunInfo,
         SavedFiles, Security, Single, Space, StatusFile, Warn,
@@ -123,6 +124,8 @@ pub struct NodeBuilder {
     evaluate: Option<Evaluate>,
     warn: Warn,
     fresh: bool,
+    ends: Option<Arc<AtomicBool>>,
+    documents: Option<Answers>,
     pub(super) beside: Option<Beside>,
 }
 
@@ -147,6 +150,8 @@ impl NodeBuilder {
             evaluate: None,
             warn: Arc::new(|line| tracing::warn!("{line}")),
             fresh: false,
+            ends: None,
+            documents: None,
             beside: None,
         }
     }
@@ -210,6 +215,30 @@ impl NodeBuilder {
     #[must_use]
     pub fn fresh(mut self) -> NodeBuilder {
         self.fresh = true;
+        self
+    }
+
+    /// Once this is true, the node asks all others to end the run: they end after the same round,
+    /// with their results.
+    #[must_use]
+    pub fn end_once(mut self, ends: Arc<AtomicBool>) -> NodeBuilder {
+        self.ends = Some(ends);
+        self
+    }
+
+    /// The file with the values that this node gives to all, if the experiment asks it for them
+    /// (`model.init = "from:NODE"`).
+    #[must_use]
+    pub fn own_init(mut self, file: impl Into<PathBuf>) -> NodeBuilder {
+        self.file.init = Some(file.into().display().to_string());
+        self
+    }
+
+    /// Answers sites that ask for documents, at the addresses of the node.
+    #[must_use]
+    #[cfg(feature = "internals")]
+    pub fn documents(mut self, answers: Answers) -> NodeBuilder {
+        self.documents = Some(answers);
         self
     }
 
@@ -297,6 +326,7 @@ impl NodeBuilder {
             if let Some(file) = in_topology { error.within(file) } else { error }
         })?;
         let place = place.with_security(file.security).with_upnp(file.upnp).map_err(&blame)?;
+        let place = place.with_documents(self.documents);
         let node = place.node;
         let mut read = DataRecord::default();
         let (design, mut spec, known, score): Parts = match problem {
@@ -322,6 +352,9 @@ impl NodeBuilder {
                 own_parts(design, learner.evaluated(evaluate.clone()), node, rows)
             }
         };
+        if let Some(ends) = self.ends {
+            spec.learner = Box::new(Until { inner: spec.learner, ends });
+        }
         let restores = spec.learner.state(&mut State::default());
         let directory = out.map(|out| make_directory(&design, &out, (fresh, restores), &warn));
         let directory = directory.transpose();

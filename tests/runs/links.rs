@@ -386,6 +386,7 @@ fn listening(address: &str) -> HostConfig {
         deadlines: Deadlines::default(),
         restarts: false,
         assembly: None,
+        documents: None,
         board: Arc::new(Board::of_one_process(NodeId(0), 2)),
         events: mpsc::channel().0,
     }

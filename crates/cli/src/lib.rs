@@ -10,6 +10,7 @@ mod models;
 mod nodes;
 mod report;
 mod runs;
+mod sites;
 mod topology;
 
 use std::{
@@ -29,6 +30,7 @@ use self::{
     models::{evaluate, export, predict},
     nodes::{doctor, identity, leave, members, node, relay, status},
     runs::{compare, lab, plan, simulate, study, train},
+    sites::{approve, consent, init, invite, join, run as the_run, start},
 };
 
 pub use gradvine_processes::Program;
@@ -80,6 +82,26 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Make a run of several sites, with this one
+    Init(init::Args),
+    /// Print a ticket with which another site joins the run
+    Invite(invite::Args),
+    /// Join a run with a ticket
+    Join(join::Args),
+    /// Admit a site that asks to join
+    Approve(approve::Args),
+    /// Run this site: wait for the others, then train
+    Start(start::Args),
+    /// Propose other settings of the run to all sites
+    Propose(consent::ProposeArgs),
+    /// Propose to remove a site
+    Remove(consent::RemoveArgs),
+    /// Accept a proposal
+    Accept(consent::AcceptArgs),
+    /// Decline a proposal
+    Decline(consent::DeclineArgs),
+    /// Show the run of this site, and its history
+    Run(the_run::Args),
     /// Run every node of an experiment on this machine, each a libp2p host of its own
     Train(train::Args),
     /// Run one node of a network of machines
@@ -154,11 +176,22 @@ pub fn run(program: Program, arguments: Vec<OsString>) -> u8 {
     log_to_stderr(match &cli.command {
         Command::Node(args) => args.log_format.into(),
         Command::Relay(args) => args.log_format.into(),
+        Command::Start(args) => args.log_format.into(),
         _ => LogFormat::Text,
     });
     inputs::protect();
     gradvine_tables::register();
     let result = match cli.command {
+        Command::Init(args) => init::run(args),
+        Command::Invite(args) => invite::run(&args),
+        Command::Join(args) => join::run(args),
+        Command::Approve(args) => approve::run(&args),
+        Command::Start(args) => start::run(&args),
+        Command::Propose(args) => consent::propose(&args),
+        Command::Remove(args) => consent::remove(&args),
+        Command::Accept(args) => consent::accept(&args),
+        Command::Decline(args) => consent::decline(&args),
+        Command::Run(args) => the_run::run(&args),
         Command::Train(args) => train::run(args),
         Command::Node(args) => node::run(args),
         Command::Doctor(args) => doctor::run(&args),

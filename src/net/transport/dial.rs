@@ -179,6 +179,13 @@ impl Dial {
         Dial { due: new.due + INSTEAD, least: INSTEAD, ..new }
     }
 
+    /// The neighbour is at other addresses now: they are tried soon.
+    pub(crate) fn moved(&mut self, addresses: &[Multiaddr]) {
+        self.addresses = addresses.to_vec();
+        (self.next, self.under_way, self.turns) = (0, None, 0);
+        self.due = self.due.min(Instant::now() + self.least);
+    }
+
     /// Whether it is the neighbour's part to dial.
     pub(crate) fn is_instead(&self) -> bool {
         !self.least.is_zero()

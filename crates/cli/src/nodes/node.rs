@@ -1,11 +1,14 @@
 //! `gradvine node`
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use gradvine::{
     memory,
-    node::{Event, Node},
-    run::EndError,
+    node::{Event, Node, NodeBuilder, NodeResult},
+    run::{Design, EndError},
 };
 use gradvine_report::node_table;
 use gradvine_terminal::{
@@ -79,9 +82,37 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
     if args.fresh {
         builder = builder.fresh();
     }
+    let interrupt = Interrupt::install()?;
+    if args.until_stdin_ends {
+        interrupt.raise_when_stdin_ends()?;
+    }
+    let shown = Shown { json: args.json, quiet: args.quiet };
+    // As the user wanted, if it has left.
+    let result = run_node(builder, &args.node, args.out.as_deref(), shown, &interrupt)?;
+    let Some((result, design)) = result else { return Ok(()) };
+    Ok(result.summary.check_participation(&design.experiment.run)?)
+}
+
+/// What a node shows of its run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shown {
+    /// The summary as JSON, and nothing else.
+    pub json: bool,
+    /// Only warnings and errors.
+    pub quiet: bool,
+}
+
+/// Runs a node to its end and shows its run. Without a result it has left the run.
+pub(crate) fn run_node(
+    builder: NodeBuilder,
+    file: &Path,
+    out: Option<&Path>,
+    shown: Shown,
+    interrupt: &Interrupt,
+) -> Result<Option<(NodeResult, Arc<Design>)>, Exit> {
     // Before the run directory is made.
-    let page = Page::open(builder.status()).map_err(|error| error.within(args.node.display()))?;
-    let prepared = builder.prepare().map_err(|error| match &args.out {
+    let page = Page::open(builder.status()).map_err(|error| error.within(file.display()))?;
+    let prepared = builder.prepare().map_err(|error| match out {
         Some(_) if error.key() == Some("node.out") => {
             let mut error = error.with_place("--out");
             error.file = None;
@@ -90,15 +121,11 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
         _ => error,
     })?;
     let design = Arc::clone(prepared.design());
-    let interrupt = Interrupt::install()?;
     let recorder = prepared.recorder();
     if let (Some(recorder), Some(directory)) = (&recorder, prepared.directory()) {
         interrupt.otherwise_write(recorder, directory);
     }
-    if args.until_stdin_ends {
-        interrupt.raise_when_stdin_ends()?;
-    }
-    let speaks = !args.quiet && !args.json;
+    let speaks = !shown.quiet && !shown.json;
     if speaks {
         note_warnings(design.warnings());
         note!("{}", prepared.describe());
@@ -109,25 +136,24 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
     if let Some(address) = address.filter(|_| speaks) {
         note!("the run is shown at http://{address}/");
     }
-    let mut display = Display::new(rounds, speaks, false, &interrupt);
+    let mut display = Display::new(rounds, speaks, false, interrupt);
     let mut show = |event: Event| display.follow(event);
     let ended = prepared.run(recorder, &mut show, &mut || interrupt.is_set());
     drop(watcher);
     let result = match ended {
-        // As the user wanted.
         Err(EndError::Left(ending)) => {
             note!("left: {ending}");
-            return Ok(());
+            return Ok(None);
         }
         result => result?,
     };
     note_warnings(result.summary.record_warnings());
-    if args.json {
+    if shown.json {
         print_json(&result.summary)?;
-    } else if !args.quiet {
-        let folder = result.directory.unwrap_or_default();
+    } else if !shown.quiet {
+        let folder = result.directory.clone().unwrap_or_default();
         let width = output_width();
         print_results(&node_table(&result.summary, result.tree_bytes, &folder, width));
     }
-    Ok(result.summary.check_participation(&design.experiment.run)?)
+    Ok(Some((result, design)))
 }

@@ -1,0 +1,162 @@
+//! `gradvine join`
+
+use std::{thread, time::Duration};
+
+use gradvine::{config::ConfigError, experiment::Experiment, run::NodeFile};
+use gradvine_enrol::{Book, Joining, Run, Site, Ticket, join, look};
+use gradvine_terminal::{Exit, Interrupt, note, print, show_reading};
+
+use super::{
+    Folder,
+    init::check_rows,
+    place::{Place, found_addresses, warn_of},
+};
+
+/// Between two questions whether the site is approved.
+const PAUSE: Duration = Duration::from_millis(1000);
+
+/// The arguments of `gradvine join`
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  gradvine join gv1q...                      shows the run, and the columns that it needs
+  gradvine join gv1q... --data rows.csv      asks to join it with these rows
+
+It makes the key and the node file of this site, and checks the rows against the run's columns. The
+key and the rows stay here. Then it prints a fingerprint: read it aloud to whoever has invited you,
+who types it after `gradvine approve`. Then: gradvine start")]
+pub(crate) struct Args {
+    /// The ticket
+    ticket: String,
+    #[command(flatten)]
+    folder: Folder,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Joins a run.
+pub(crate) fn run(args: Args) -> Result<(), Exit> {
+    let ticket: Ticket =
+        args.ticket.parse().map_err(|why: String| ConfigError::at("TICKET", why))?;
+    if Site::has_run(&args.folder.dir) {
+        return already(&args.folder, &ticket);
+    }
+    let interrupt = Interrupt::install()?;
+    let history = patiently(&interrupt, &ticket, || look(&ticket))?;
+    let newest = &history.last().expect("it has a version").run;
+    let Some(data) = args.place.data.clone() else {
+        return Ok(print(&(describe(newest)? + "next: the same with --data FILE\n"))?);
+    };
+    show_reading();
+    let given = args.place.addresses()?;
+    let what = format!("site {} in the run {}", ticket.site, ticket.title);
+    let site = args.place.make(&args.folder.dir, &what)?;
+    let listen = NodeFile::load(&site.node())?.listen;
+    let addresses = if given.is_empty() { found_addresses(&listen) } else { given.clone() };
+    let book = Book::new(&ticket.site, history);
+    check_rows(&site, &book, &data)?;
+    let member = site.member(&ticket.site, addresses.clone());
+    let mut has_said = false;
+    let history = loop {
+        match patiently(&interrupt, &ticket, || join(&site, &ticket, &member))? {
+            Joining::Joined(history) => break history,
+            Joining::Waits(fingerprint) => {
+                if !has_said {
+                    print(&format!(
+                        "fingerprint {fingerprint}: read it aloud to whoever has invited you\n"
+                    ))?;
+                    note!("waiting for `gradvine approve {} {fingerprint}`", ticket.site);
+                    has_said = true;
+                }
+                pause(&interrupt)?;
+            }
+        }
+    };
+    let book = Book { addresses: given, ..Book::new(&ticket.site, history) };
+    site.begin(&book)?;
+    warn_of(&addresses);
+    let run = book.run();
+    Ok(print(&format!(
+        "{} is a site of the run {}, version {}, digest {}\nnext: gradvine start\n",
+        book.site,
+        run.name,
+        run.number,
+        &run.digest()[..12]
+    ))?)
+}
+
+/// The folder has a run already.
+fn already(folder: &Folder, ticket: &Ticket) -> Result<(), Exit> {
+    let book = folder.site()?.book()?;
+    if book.run().id != ticket.run {
+        let problem = format!("this folder holds another run, {}", book.run().name);
+        return Err(ConfigError::new("--dir", folder.dir.display(), problem).into());
+    }
+    Ok(print(&format!("{} has joined already: gradvine start\n", book.site))?)
+}
+
+/// Tries again while nobody answers; other errors end it.
+fn patiently<T>(
+    interrupt: &Interrupt,
+    ticket: &Ticket,
+    mut ask: impl FnMut() -> Result<T, gradvine_enrol::NoAnswer>,
+) -> Result<T, Exit> {
+    let mut said = String::new();
+    loop {
+        match ask() {
+            Ok(answer) => return Ok(answer),
+            Err(gradvine_enrol::NoAnswer::Refused(why)) => {
+                return Err(ConfigError::at("TICKET", why).into());
+            }
+            Err(gradvine_enrol::NoAnswer::Unreached(why)) => {
+                if said != why {
+                    note!(
+                        "nobody answers at {} ({why}): waiting until `gradvine start` runs there",
+                        ticket.addresses.join(", ")
+                    );
+                    said = why;
+                }
+                pause(interrupt)?;
+            }
+        }
+    }
+}
+
+fn pause(interrupt: &Interrupt) -> Result<(), Exit> {
+    thread::sleep(PAUSE);
+    match interrupt.is_set() {
+        true => Err(Exit::Interrupted("the same command goes on where this one ends".into())),
+        false => Ok(()),
+    }
+}
+
+/// What a run wants of the rows of a site.
+fn describe(run: &Run) -> Result<String, ConfigError> {
+    let experiment = Experiment::parse(&run.experiment, &[])?;
+    let members: Vec<&str> = run.members.iter().map(|member| member.name.as_str()).collect();
+    let mut text = format!(
+        "run {}: {} of {} sites ({})\n",
+        run.name,
+        members.len(),
+        run.sites.max(members.len()),
+        members.join(", ")
+    );
+    if let Some(target) = &experiment.data.target {
+        text += &format!("it predicts: {target:?}\n").replace('"', "");
+    }
+    if let Some(classes) = &experiment.data.classes {
+        text += &format!("classes: {}\n", classes.join(", "));
+    }
+    match &experiment.data.schema {
+        Some(schema) => {
+            text += "columns:\n";
+            for column in &schema.columns {
+                let entry = toml::Value::try_from(column)
+                    .map_err(|error| ConfigError::at("data.schema", error.to_string()))?;
+                text += &format!("  {entry}\n");
+            }
+        }
+        None => text += "it has no schema: each site needs the same columns in the same order\n",
+    }
+    Ok(text)
+}

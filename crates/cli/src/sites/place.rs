@@ -1,0 +1,241 @@
+//! Where a site is: its name, its addresses, its node file.
+
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    path::{Path, absolute},
+};
+
+use gradvine::{
+    config::ConfigError,
+    data::EMBEDDED,
+    net::{Keypair, identity},
+    run::NodeFile,
+};
+use gradvine_enrol::{Site, check_name};
+use gradvine_terminal::{Exit, note};
+
+/// The names of a site's key and of its run directory.
+const KEY: &str = "node.key";
+const OUT: &str = "training";
+
+/// The port on which nodes listen if nothing else is said.
+const PORT: u16 = 4001;
+
+/// How a site is reached, and its rows.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Place {
+    /// This site's rows, which never leave it: CSV, Parquet, Arrow, or a folder of them
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<String>,
+    /// Where other sites reach this one: a name or an IP address, with a port if it is not 4001, or
+    /// a multiaddress; may be repeated [default: this machine's own addresses]
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub address: Vec<String>,
+    /// The port on which the node listens, over TCP
+    #[arg(long, value_name = "PORT", default_value_t = PORT)]
+    pub port: u16,
+}
+
+impl Place {
+    /// The multiaddresses that are given.
+    pub(crate) fn addresses(&self) -> Result<Vec<String>, ConfigError> {
+        self.address.iter().map(|text| address_of(text, self.port)).collect()
+    }
+
+    /// The addresses to listen on.
+    fn listen(&self) -> Vec<String> {
+        let mut all = vec![format!("/ip4/0.0.0.0/tcp/{}", self.port)];
+        if own_addresses().iter().any(IpAddr::is_ipv6) {
+            all.push(format!("/ip6/::/tcp/{}", self.port));
+        }
+        all
+    }
+
+    /// Makes the site's key, unless it has one, and its node file.
+    pub(crate) fn make(&self, folder: &Path, what: &str) -> Result<Site, Exit> {
+        fs::create_dir_all(folder).map_err(|error| {
+            ConfigError::new("--dir", folder.display(), format!("cannot be made: {error}"))
+        })?;
+        let site = Site::with(folder, key(folder)?)?;
+        let path = site.node();
+        if path.exists() {
+            // What its user has written stays.
+            let file = NodeFile::load(&path)?;
+            let peer = identity::load(&file.key)?.public().to_peer_id().to_string();
+            return match peer == site.peer() {
+                true => Ok(site),
+                false => Err(ConfigError::at("key", "is not that of this folder's node.key")
+                    .within(path.display())
+                    .into()),
+            };
+        }
+        let quote = |text: &str| toml::Value::String(text.into()).to_string();
+        let listen: Vec<String> = self.listen().iter().map(|one| quote(one)).collect();
+        let mut text = format!(
+            "# The node of {what}. The lines are yours to change.\n\
+             key = \"{KEY}\"\n\
+             listen = [{}]\n\
+             # These two are made from the run by `gradvine start`.\n\
+             topology = \"run/topology.toml\"\n\
+             experiment = \"run/experiment.toml\"\n",
+            listen.join(", ")
+        );
+        if let Some(data) = &self.data {
+            text += &format!("data = {}\n", quote(&beside(folder, data)?));
+        }
+        text += &format!("out = \"{OUT}\"\n");
+        fs::write(&path, text).map_err(|error| {
+            ConfigError::at("node", format!("cannot be written: {error}")).within(path.display())
+        })?;
+        Ok(site)
+    }
+}
+
+/// The key of this folder, new if there is none.
+fn key(folder: &Path) -> Result<Keypair, ConfigError> {
+    let path = folder.join(KEY);
+    match path.exists() {
+        true => identity::load(&path),
+        false => identity::create(&path),
+    }
+}
+
+/// A path that is relative to the present folder, as the node file in `folder` names it.
+fn beside(folder: &Path, data: &str) -> Result<String, ConfigError> {
+    if EMBEDDED.find(data).is_some() {
+        return Ok(data.into());
+    }
+    let wrong = |error: std::io::Error| ConfigError::new("--data", data, error.to_string());
+    let (path, folder) = (absolute(data).map_err(wrong)?, absolute(folder).map_err(wrong)?);
+    Ok(path.strip_prefix(&folder).unwrap_or(&path).display().to_string())
+}
+
+/// The name of this machine, if it can be a site's.
+pub(crate) fn machine() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    let name = name.trim().split('.').next()?.to_string();
+    check_name(&name).is_ok().then_some(name)
+}
+
+/// The addresses of this machine from which packets leave it.
+fn own_addresses() -> Vec<IpAddr> {
+    let by = |from: IpAddr, to: IpAddr| {
+        let socket = UdpSocket::bind(SocketAddr::new(from, 0)).ok()?;
+        // Connecting sends nothing.
+        socket.connect(SocketAddr::new(to, 9)).ok()?;
+        Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
+    };
+    // Addresses for documents: they are never on this network.
+    let four = by(Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into());
+    let six = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+    let six = by(Ipv6Addr::UNSPECIFIED.into(), six.into());
+    four.into_iter().chain(six).collect()
+}
+
+/// Where this machine is reached on this port, as far as it knows itself.
+pub(crate) fn found_addresses(listen: &[String]) -> Vec<String> {
+    let mut found = Vec::new();
+    for one in listen {
+        let parts: Vec<&str> = one.split('/').collect();
+        let [_, family, host, protocol, port, rest @ ..] = parts.as_slice() else { continue };
+        let Ok(host) = host.parse::<IpAddr>() else {
+            found.push(one.clone());
+            continue;
+        };
+        let hosts: Vec<IpAddr> = match host.is_unspecified() {
+            false => vec![host],
+            true => {
+                let same = |ip: &IpAddr| ip.is_ipv6() == host.is_ipv6();
+                let mut own: Vec<IpAddr> = own_addresses().into_iter().filter(same).collect();
+                if own.is_empty() && host.is_ipv4() {
+                    own.push(Ipv4Addr::LOCALHOST.into());
+                }
+                own
+            }
+        };
+        let rest: String = rest.iter().map(|part| format!("/{part}")).collect();
+        found.extend(hosts.iter().map(|ip| format!("/{family}/{ip}/{protocol}/{port}{rest}")));
+    }
+    found
+}
+
+/// Warns if other machines cannot reach any of these.
+pub(crate) fn warn_of(addresses: &[String]) {
+    if addresses.iter().all(|one| one.starts_with("/ip4/127.") || one.starts_with("/ip6/::1/")) {
+        note!(
+            "warning: only programs on this machine reach this site; --address HOST says where \
+             others reach it"
+        );
+    }
+}
+
+/// A multiaddress, or a host with or without a port, as a multiaddress.
+fn address_of(text: &str, port: u16) -> Result<String, ConfigError> {
+    let wrong = || {
+        let problem = "expected a name or an IP address, with or without \":PORT\", or a \
+                       multiaddress such as /dns4/berlin.example.org/tcp/4001";
+        ConfigError::new("--address", text, problem)
+    };
+    if text.starts_with('/') {
+        return match text.parse::<gradvine::net::Multiaddr>() {
+            Ok(_) => Ok(text.into()),
+            Err(_) => Err(wrong()),
+        };
+    }
+    if let Ok(socket) = text.parse::<SocketAddr>() {
+        return Ok(multiaddress(socket.ip(), socket.port()));
+    }
+    if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return Ok(multiaddress(ip, port));
+    }
+    let (name, port) = match text.split_once(':') {
+        Some((name, port)) => (name, port.parse::<u16>().map_err(|_| wrong())?),
+        None => (text, port),
+    };
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    match !name.is_empty() && name.chars().all(is_plain) && port > 0 {
+        true => Ok(format!("/dns/{name}/tcp/{port}")),
+        false => Err(wrong()),
+    }
+}
+
+fn multiaddress(ip: IpAddr, port: u16) -> String {
+    match ip {
+        IpAddr::V4(ip) => format!("/ip4/{ip}/tcp/{port}"),
+        IpAddr::V6(ip) => format!("/ip6/{ip}/tcp/{port}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{address_of, found_addresses};
+
+    #[test]
+    fn hosts_become_multiaddresses() {
+        for (text, address) in [
+            ("berlin.example.org", "/dns/berlin.example.org/tcp/4001"),
+            ("berlin.example.org:99", "/dns/berlin.example.org/tcp/99"),
+            ("9.9.9.9", "/ip4/9.9.9.9/tcp/4001"),
+            ("9.9.9.9:99", "/ip4/9.9.9.9/tcp/99"),
+            ("2001:db8::1", "/ip6/2001:db8::1/tcp/4001"),
+            ("[2001:db8::1]:99", "/ip6/2001:db8::1/tcp/99"),
+            ("/ip4/9.9.9.9/udp/99/quic-v1", "/ip4/9.9.9.9/udp/99/quic-v1"),
+        ] {
+            assert_eq!(address_of(text, 4001).unwrap(), address);
+        }
+        for text in ["", "a b", "host:", "host:0", "host:70000", "/ip4/9/tcp/1", "http://host"] {
+            let error = address_of(text, 4001).unwrap_err().to_string();
+            assert!(error.contains("--address") && error.contains("expected"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_is_listened_on_is_where_it_is_reached() {
+        let listen = ["/ip4/127.0.0.1/tcp/5", "/ip6/::1/udp/6/quic-v1"].map(String::from);
+        assert_eq!(found_addresses(&listen), listen);
+        let all = found_addresses(&["/ip4/0.0.0.0/tcp/5".to_string()]);
+        assert!(all.iter().all(|one| !one.contains("0.0.0.0") && one.ends_with("/tcp/5")));
+        assert!(!all.is_empty());
+    }
+}

@@ -1,0 +1,153 @@
+//! What a site asks others.
+
+use std::{fmt, time::Duration};
+
+use gradvine::{
+    config::ConfigError,
+    net::{Keypair, Multiaddr, PeerId, ask},
+};
+
+use crate::{
+    book::{Site, now},
+    desk::{Question, Reply},
+    document::{Member, Version, check_history},
+    ticket::Ticket,
+};
+
+/// How long one question may take.
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// Why a question has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoAnswer {
+    /// Nobody is there: later somebody may be.
+    Unreached(String),
+    /// The other site refuses, or what it says is wrong.
+    Refused(String),
+}
+
+impl fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (NoAnswer::Unreached(why) | NoAnswer::Refused(why)) = self;
+        f.write_str(why)
+    }
+}
+
+fn refused(why: impl Into<String>) -> NoAnswer {
+    NoAnswer::Refused(why.into())
+}
+
+fn question(
+    key: &Keypair,
+    (peer, addresses): (&str, &[String]),
+    question: &Question,
+) -> Result<Reply, NoAnswer> {
+    let peer: PeerId = peer.parse().map_err(|_| refused(format!("{peer} is no PeerId")))?;
+    let addresses: Vec<Multiaddr> = addresses.iter().filter_map(|one| one.parse().ok()).collect();
+    let bytes = serde_json::to_vec(question).map_err(|error| refused(error.to_string()))?;
+    let reply = ask(key, (peer, &addresses), &bytes, WITHIN).map_err(NoAnswer::Unreached)?;
+    match serde_json::from_slice(&reply) {
+        Ok(Reply::Refused(why)) => Err(refused(why)),
+        Ok(reply) => Ok(reply),
+        Err(_) => Err(refused("it answers as another version of gradvine")),
+    }
+}
+
+/// Shows the run to which a ticket invites.
+///
+/// # Errors
+/// If the ticket is no good, or nobody answers.
+pub fn look(ticket: &Ticket) -> Result<Vec<Version>, NoAnswer> {
+    if ticket.expires <= now() {
+        return Err(refused(format!(
+            "the ticket for {} has expired: ask for a new one",
+            ticket.site
+        )));
+    }
+    let to = (ticket.peer.as_str(), ticket.addresses.as_slice());
+    match question(&ticket.key(), to, &Question::Look)? {
+        Reply::Run(history) => checked(ticket, history).map_err(NoAnswer::Refused),
+        _ => Err(refused("it gave no run")),
+    }
+}
+
+/// The history, if it is that of the ticket.
+fn checked(ticket: &Ticket, history: Vec<Version>) -> Result<Vec<Version>, String> {
+    check_history(&history)?;
+    let run = &history.last().expect("it has a version").run;
+    if run.id != ticket.run {
+        return Err(format!("the ticket is for another run than {}", run.name));
+    }
+    match run.members.iter().any(|member| member.peer == ticket.peer) {
+        true => Ok(history),
+        false => Err("who has invited is no member of the run any more".into()),
+    }
+}
+
+/// How far a site that joins is.
+#[derive(Debug)]
+pub enum Joining {
+    /// It is a member of this run.
+    Joined(Vec<Version>),
+    /// It waits for approval: its fingerprint.
+    Waits(String),
+}
+
+/// Asks to join with a ticket. It may be asked again and again.
+///
+/// # Errors
+/// If the ticket is no good, the inviter refuses, or nobody answers.
+pub fn join(site: &Site, ticket: &Ticket, member: &Member) -> Result<Joining, NoAnswer> {
+    let to = (ticket.peer.as_str(), ticket.addresses.as_slice());
+    let signature = site.sign_request(&ticket.run, &ticket.peer().to_string(), member);
+    let ask = Question::Join { member: member.clone(), signature };
+    let history = match question(&ticket.key(), to, &ask)? {
+        Reply::Waits(fingerprint) => {
+            // Without approval it is a member already.
+            match look(ticket)? {
+                history if is_in(&history, member) => history,
+                _ => return Ok(Joining::Waits(fingerprint)),
+            }
+        }
+        Reply::Run(history) => checked(ticket, history).map_err(NoAnswer::Refused)?,
+        _ => return Err(refused("it gave no answer")),
+    };
+    Ok(Joining::Joined(history))
+}
+
+fn is_in(history: &[Version], member: &Member) -> bool {
+    let newest = history.last();
+    newest.is_some_and(|version| version.run.members.iter().any(|one| one.peer == member.peer))
+}
+
+/// What one exchange with another site has brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sync {
+    /// Whether the run or what sites have told has changed.
+    pub news: bool,
+}
+
+/// Exchanges the run and all notes with another member.
+///
+/// # Errors
+/// If it does not answer, or its run contradicts this one.
+pub fn sync(site: &Site, member: &Member, addresses: &[String]) -> Result<Sync, NoAnswer> {
+    let text = |error: ConfigError| refused(error.to_string());
+    let book = site.book().map_err(text)?;
+    let (run, number, digest) = (book.run().id.clone(), book.run().number, book.run().digest());
+    let ask = Question::Sync { run, number, digest, notes: book.notes.clone() };
+    let reply = question(&site.caller, (&member.peer, addresses), &ask)?;
+    let Reply::Sync { versions, notes } = reply else {
+        return Err(refused("it gave no answer"));
+    };
+    let result = site.change(|book| {
+        let extended = book.extend(versions);
+        let history = std::mem::take(&mut book.history);
+        let merged = book.notes.merge(notes, &history);
+        book.history = history;
+        site.tend(book)?;
+        // A contradiction is kept in the book.
+        Ok(extended.map(|extended| Sync { news: extended || merged }))
+    });
+    result.map_err(text)?.map_err(NoAnswer::Refused)
+}
