@@ -74,6 +74,13 @@ pub fn protect() {
     inputs().get_or_insert_default();
 }
 
+/// Forgets what was read: a next run of the same command reads its own files.
+pub fn forget() {
+    if let Some(inputs) = inputs().as_mut() {
+        *inputs = Inputs::default();
+    }
+}
+
 /// Remembers a file, or a folder whose files are all read.
 pub fn note(path: &Path) {
     if let Some(inputs) = inputs().as_mut() {

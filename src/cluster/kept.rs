@@ -106,10 +106,26 @@ pub(crate) fn put_back(
 }
 
 /// The rounds begin: later checkpoints belong to an attempt that no node continues with.
-pub(crate) fn begin(node: NodeId, at: &Beginning, checkpoints: &Checkpoints) {
+///
+/// Where all continue from a mean, those have other bits than the checkpoints that will have their
+/// rounds. So none comes back once this has returned, also if the power fails: the other nodes
+/// would take it for one of the new attempt.
+///
+/// # Errors
+/// If one cannot be removed, and all continue from a mean.
+pub(crate) fn begin(
+    node: NodeId,
+    at: &Beginning,
+    checkpoints: &Checkpoints,
+) -> Result<(), RunError> {
     let lacks = at.without.contains(&node);
-    checkpoints.retain(|saved| saved == at.rounds && !lacks);
+    let kept = |saved| saved == at.rounds && !lacks;
+    match at.from_mean {
+        true => checkpoints.remove_all_but(kept).map_err(RunError::Setup)?,
+        false => checkpoints.retain(kept),
+    }
     checkpoints.begin();
+    Ok(())
 }
 
 impl Stamp {

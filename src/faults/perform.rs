@@ -454,7 +454,9 @@ impl World<'_> {
     fn begin_rounds(&mut self, node: NodeId, at: &Beginning) {
         let now = self.now();
         let Some(program) = &mut self.machines[node.index()].program else { return };
-        kept::begin(program.cluster.part().id, at, &program.checkpoints);
+        if let Err(error) = kept::begin(program.cluster.part().id, at, &program.checkpoints) {
+            program.inputs.push_front(Input::Failed(error));
+        }
         program.board.begin(program.incarnation);
         program.started = now;
     }

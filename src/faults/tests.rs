@@ -163,8 +163,9 @@ fn check(seed: u64) -> Result<(), String> {
         false => replay(&again, &history).map_err(|error| error.to_string())?,
     };
     if summary.digest != expected.digest {
+        let happened = &story.occurrences;
         return Err(format!(
-            "the digest is {}, expected {}: {history:?}; {faults:?}",
+            "the digest is {}, expected {}: {history:?}; {happened:#?}; {faults:?}",
             summary.digest, expected.digest
         ));
     }
@@ -186,6 +187,13 @@ fn expect(seeds: Range<u64>) {
 #[test]
 fn a_few_seeds_end_with_the_bits_of_their_history() {
     expect(SEEDS.start..SEEDS.end / 10);
+}
+
+/// Node 3 loses its power after all have gone back to a mean, before it writes a checkpoint: those
+/// that it had removed must not come back, as they have other bits.
+#[test]
+fn checkpoints_of_an_attempt_that_failed_do_not_come_back() {
+    expect(40865..40866);
 }
 
 /// `GRADVINE_SEEDS=0..10000` chooses others.

@@ -13,6 +13,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -26,7 +27,7 @@ use libp2p::{
         dial_opts::{DialOpts, PeerCondition},
     },
 };
-use libp2p_stream::IncomingStreams;
+use libp2p_stream::{IncomingStreams, OpenStreamError};
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 
 use super::{
@@ -275,34 +276,56 @@ async fn attend(
     }
 }
 
+/// Why a question has no reply, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoReply {
+    /// No address leads to the site.
+    Unreached(String),
+    /// The site is there, and does not let this caller in.
+    Unknown,
+    /// The connection broke, or what answers is no such site.
+    Broken(String),
+}
+
+impl fmt::Display for NoReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoReply::Unreached(why) | NoReply::Broken(why) => f.write_str(why),
+            NoReply::Unknown => f.write_str("it does not let this caller in"),
+        }
+    }
+}
+
 /// Asks the site with this PeerId at its addresses, as the caller with this key.
 ///
 /// # Errors
-/// Why there is no reply, for people.
+/// Why there is no reply.
 pub fn ask(
     caller: &Keypair,
     (peer, addresses): (PeerId, &[Multiaddr]),
     request: &[u8],
     within: Duration,
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, NoReply> {
     if addresses.is_empty() {
-        return Err("it has no address".into());
+        return Err(NoReply::Unreached("it has no address".into()));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
+    let runtime = runtime.map_err(|error| NoReply::Broken(error.to_string()))?;
     let begin = Instant::now();
     let reply = runtime
         .block_on(async { timeout(within, exchange(caller, (peer, addresses), request)).await });
     runtime.shutdown_timeout(SHUTDOWN);
-    reply.unwrap_or_else(|_| Err(format!("no answer in {:.0} s", begin.elapsed().as_secs_f64())))
+    reply.unwrap_or_else(|_| {
+        Err(NoReply::Unreached(format!("no answer in {:.0} s", begin.elapsed().as_secs_f64())))
+    })
 }
 
 async fn exchange(
     caller: &Keypair,
     (peer, addresses): (PeerId, &[Multiaddr]),
     request: &[u8],
-) -> Result<Vec<u8>, String> {
-    let text = |error: ConfigError| error.to_string();
+) -> Result<Vec<u8>, NoReply> {
+    let text = |error: ConfigError| NoReply::Broken(error.to_string());
     let mut swarm = swarm_for(caller, addresses).map_err(text)?;
     swarm.behaviour_mut().allowed.allow_peer(peer);
     let mut streams = swarm.behaviour().streams.new_control();
@@ -310,17 +333,19 @@ async fn exchange(
         .condition(PeerCondition::Always)
         .addresses(addresses.to_vec())
         .build();
-    swarm.dial(options).map_err(|error| failure(&error))?;
+    swarm.dial(options).map_err(|error| NoReply::Unreached(failure(&error)))?;
     let mut reply = std::pin::pin!(async {
         let stream = streams.open_stream(peer, documents_protocol()).await;
         let mut stream = stream.map_err(|error| match error {
-            libp2p_stream::OpenStreamError::UnsupportedProtocol(_) => {
-                "it runs, but answers no questions about runs: is it started by `gradvine start`?"
-                    .to_string()
+            OpenStreamError::UnsupportedProtocol(_) => {
+                NoReply::Broken("it runs, but not by `gradvine start`: it answers nothing".into())
             }
-            error => root(&error),
+            // The connection was closed meanwhile.
+            OpenStreamError::Io(_) => NoReply::Unknown,
+            error => NoReply::Broken(root(&error)),
         })?;
-        let broke = |error: std::io::Error| format!("the connection broke: {error}");
+        let broke =
+            |error: std::io::Error| NoReply::Broken(format!("the connection broke: {error}"));
         write(&mut stream, request).await.map_err(broke)?;
         let reply = read(&mut stream).await.map_err(broke);
         let _ = stream.close().await;
@@ -335,12 +360,12 @@ async fn exchange(
                     connected = true;
                 }
                 SwarmEvent::ConnectionClosed { peer_id, .. } if peer_id == peer => {
-                    return Err("it refused the connection: it does not know this caller".into());
+                    return Err(NoReply::Unknown);
                 }
                 SwarmEvent::OutgoingConnectionError { peer_id: Some(to), error, .. }
                     if to == peer && !connected =>
                 {
-                    return Err(failure(&error));
+                    return Err(NoReply::Unreached(failure(&error)));
                 }
                 _ => {}
             }

@@ -43,7 +43,7 @@ internals!({
     alone::Place,
     answers::Counterpart,
     deployment::{check_checkpoints, check_deployment},
-    documents::{Answer, Answers, Desk, LONGEST_DOCUMENT, ask, caller, of_seed},
+    documents::{Answer, Answers, Desk, LONGEST_DOCUMENT, NoReply, ask, caller, of_seed},
     host::{Host, HostConfig},
     driver::status::Status,
     link::{

@@ -4,32 +4,40 @@ use std::{fmt, time::Duration};
 
 use gradvine::{
     config::ConfigError,
-    net::{Keypair, Multiaddr, PeerId, ask},
+    net::{Keypair, Multiaddr, NoReply, PeerId, ask},
 };
 
 use crate::{
     book::{Site, now},
     desk::{Question, Reply},
     document::{Member, Version, check_history},
+    notes::Notes,
     ticket::Ticket,
 };
 
 /// How long one question may take.
 const WITHIN: Duration = Duration::from_secs(20);
 
+/// How long an exchange with another member may take: the next member waits meanwhile.
+const EXCHANGE: Duration = Duration::from_secs(8);
+
 /// Why a question has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
     /// Nobody is there: later somebody may be.
     Unreached(String),
+    /// The other site does not let this one in: later it may.
+    Unknown,
     /// The other site refuses, or what it says is wrong.
     Refused(String),
 }
 
 impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (NoAnswer::Unreached(why) | NoAnswer::Refused(why)) = self;
-        f.write_str(why)
+        match self {
+            NoAnswer::Unreached(why) | NoAnswer::Refused(why) => f.write_str(why),
+            NoAnswer::Unknown => f.write_str("it does not let this site in"),
+        }
     }
 }
 
@@ -41,11 +49,15 @@ fn question(
     key: &Keypair,
     (peer, addresses): (&str, &[String]),
     question: &Question,
+    within: Duration,
 ) -> Result<Reply, NoAnswer> {
     let peer: PeerId = peer.parse().map_err(|_| refused(format!("{peer} is no PeerId")))?;
     let addresses: Vec<Multiaddr> = addresses.iter().filter_map(|one| one.parse().ok()).collect();
     let bytes = serde_json::to_vec(question).map_err(|error| refused(error.to_string()))?;
-    let reply = ask(key, (peer, &addresses), &bytes, WITHIN).map_err(NoAnswer::Unreached)?;
+    let reply = ask(key, (peer, &addresses), &bytes, within).map_err(|why| match why {
+        NoReply::Unknown => NoAnswer::Unknown,
+        why => NoAnswer::Unreached(why.to_string()),
+    })?;
     match serde_json::from_slice(&reply) {
         Ok(Reply::Refused(why)) => Err(refused(why)),
         Ok(reply) => Ok(reply),
@@ -65,7 +77,7 @@ pub fn look(ticket: &Ticket) -> Result<Vec<Version>, NoAnswer> {
         )));
     }
     let to = (ticket.peer.as_str(), ticket.addresses.as_slice());
-    match question(&ticket.key(), to, &Question::Look)? {
+    match question(&ticket.key(), to, &Question::Look, WITHIN)? {
         Reply::Run(history) => checked(ticket, history).map_err(NoAnswer::Refused),
         _ => Err(refused("it gave no run")),
     }
@@ -101,7 +113,7 @@ pub fn join(site: &Site, ticket: &Ticket, member: &Member) -> Result<Joining, No
     let to = (ticket.peer.as_str(), ticket.addresses.as_slice());
     let signature = site.sign_request(&ticket.run, &ticket.peer().to_string(), member);
     let ask = Question::Join { member: member.clone(), signature };
-    let history = match question(&ticket.key(), to, &ask)? {
+    let history = match question(&ticket.key(), to, &ask, WITHIN)? {
         Reply::Waits(fingerprint) => {
             // Without approval it is a member already.
             match look(ticket)? {
@@ -120,34 +132,27 @@ fn is_in(history: &[Version], member: &Member) -> bool {
     newest.is_some_and(|version| version.run.members.iter().any(|one| one.peer == member.peer))
 }
 
-/// What one exchange with another site has brought.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sync {
-    /// Whether the run or what sites have told has changed.
-    pub news: bool,
-}
-
-/// Exchanges the run and all notes with another member.
+/// Exchanges the run and all notes with another member. Returns the notes that it was told.
 ///
 /// # Errors
 /// If it does not answer, or its run contradicts this one.
-pub fn sync(site: &Site, member: &Member, addresses: &[String]) -> Result<Sync, NoAnswer> {
+pub fn sync(site: &Site, member: &Member, addresses: &[String]) -> Result<Notes, NoAnswer> {
     let text = |error: ConfigError| refused(error.to_string());
     let book = site.book().map_err(text)?;
     let (run, number, digest) = (book.run().id.clone(), book.run().number, book.run().digest());
     let ask = Question::Sync { run, number, digest, notes: book.notes.clone() };
-    let reply = question(&site.caller, (&member.peer, addresses), &ask)?;
+    let reply = question(&site.caller, (&member.peer, addresses), &ask, EXCHANGE)?;
     let Reply::Sync { versions, notes } = reply else {
         return Err(refused("it gave no answer"));
     };
     let result = site.change(|book| {
         let extended = book.extend(versions);
         let history = std::mem::take(&mut book.history);
-        let merged = book.notes.merge(notes, &history);
+        book.notes.merge(notes, &history);
         book.history = history;
         site.tend(book)?;
         // A contradiction is kept in the book.
-        Ok(extended.map(|extended| Sync { news: extended || merged }))
+        Ok(extended)
     });
-    result.map_err(text)?.map_err(NoAnswer::Refused)
+    result.map_err(text)?.map(|_| book.notes).map_err(NoAnswer::Refused)
 }

@@ -128,10 +128,12 @@ impl Book {
         announced.map_or(&member.addresses, |one| &one.addresses)
     }
 
-    /// Who may ask this site.
+    /// Who may ask this site: its members, those that were removed (to hear that they were), and
+    /// the bearers of its tickets.
     pub fn callers(&self) -> BTreeSet<PeerId> {
         let run = self.run();
-        let members = run.members.iter().map(|member| &member.caller);
+        let members = self.history.iter().flat_map(|version| &version.run.members);
+        let members = members.map(|member| &member.caller);
         let ours = |one: &&Invitation| one.by == self.site;
         let invited = run.invitations.iter().filter(ours).map(|one| &one.ticket);
         let all = members.chain(invited).chain(self.used.keys());
@@ -170,6 +172,12 @@ impl Book {
             self.notes.prune(&run);
         }
         Ok(changes)
+    }
+
+    /// The history up to the version that removed this caller, if it was a member.
+    pub(crate) fn until_removed(&self, caller: &str) -> Option<&[Version]> {
+        let was = self.history.iter().rposition(|version| version.run.caller(caller).is_some())?;
+        self.history.get(..was + 2)
     }
 
     /// The number of the version with which the present stage of training begins, and that version.

@@ -1,7 +1,10 @@
 //! What a site answers to others: to members the run and all notes, to the bearer of a ticket the
 //! run that it is invited to.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use gradvine::{
     config::ConfigError,
@@ -12,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     book::{Book, Request, Site, fingerprint, now, words_of_request},
     document::{Member, Version, check_name},
-    notes::Notes,
+    notes::{Notes, StageEnd},
     sign::{About, is_signed},
 };
 
@@ -43,17 +46,45 @@ pub(crate) enum Reply {
     Refused(String),
 }
 
-/// The answers of this site.
-pub fn answers(site: &Arc<Site>) -> Answers {
-    let site = Arc::clone(site);
+/// Which sites have been told how stages have ended. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Told(Arc<Mutex<BTreeMap<String, Vec<StageEnd>>>>);
+
+impl Told {
+    /// The site of this name knows these notes.
+    pub fn note(&self, site: &str, notes: &Notes) {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.insert(site.into(), notes.ends.clone());
+    }
+
+    /// Whether all other sites know how this one has ended its stage.
+    pub fn all(&self, book: &Book) -> bool {
+        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = book.notes.ends.iter().find(|end| end.site == book.site);
+        let others = book.run().members.iter().filter(|member| member.name != book.site);
+        own.is_none_or(|own| {
+            let mut others = others.map(|member| told.get(&member.name));
+            others.all(|told| told.is_some_and(|told| told.contains(own)))
+        })
+    }
+}
+
+/// The answers of this site. `told` hears who gets them.
+pub fn answers(site: &Arc<Site>, told: &Told) -> Answers {
+    let (site, told) = (Arc::clone(site), told.clone());
     Answers::new(Arc::new(move |caller, bytes| {
         let reply = answer(&site, caller, bytes);
+        if let (Ok(Reply::Sync { notes, .. }), Ok(book)) = (&reply, site.book())
+            && let Some(member) = book.run().caller(&caller.to_string())
+        {
+            told.note(&member.name, notes);
+        }
         let reply = reply.unwrap_or_else(|error| Reply::Refused(error.to_string()));
         serde_json::to_vec(&reply).unwrap_or_default()
     }))
 }
 
-fn answer(site: &Site, caller: PeerId, bytes: &[u8]) -> Result<Reply, ConfigError> {
+pub(crate) fn answer(site: &Site, caller: PeerId, bytes: &[u8]) -> Result<Reply, ConfigError> {
     let Ok(question) = serde_json::from_slice(bytes) else {
         return Ok(Reply::Refused("the question is of another version of gradvine".into()));
     };
@@ -133,11 +164,15 @@ fn sync(
     (run, number, digest): (&str, u64, &str),
     notes: Notes,
 ) -> Result<Reply, String> {
-    if book.run().caller(caller).is_none() {
-        return Err("you are no member of this run".into());
-    }
     if book.run().id != run {
         return Err(format!("this site is in another run, {}", book.run().name));
+    }
+    if book.run().caller(caller).is_none() {
+        // It hears that it was removed, and nothing later.
+        let history = book.until_removed(caller).ok_or("you are no member of this run")?;
+        let from = (number as usize).saturating_sub(1);
+        let versions = history.get(from..).unwrap_or_default().to_vec();
+        return Ok(Reply::Sync { versions, notes: Notes::default() });
     }
     let history = std::mem::take(&mut book.history);
     book.notes.merge(notes, &history);

@@ -19,11 +19,13 @@ mod document;
 mod notes;
 mod sign;
 mod stage;
+#[cfg(test)]
+mod tests;
 mod ticket;
 
-pub use ask::{Joining, NoAnswer, Sync, join, look, sync};
+pub use ask::{Joining, NoAnswer, join, look, sync};
 pub use book::{Book, Site, fingerprint, now};
-pub use desk::answers;
+pub use desk::{Told, answers};
 pub use document::{
     Consent, Invitation, MOST_SITES, Member, Run, Version, check_history, check_name,
 };

@@ -61,7 +61,11 @@ impl Driver<'_> {
                 let restored = self.restore(&at);
                 self.inputs.push_back(Input::Restored(restored));
             }
-            Effect::Begin(at) => self.begin(&at),
+            Effect::Begin(at) => {
+                if let Err(error) = self.begin(&at) {
+                    self.inputs.push_front(Input::Failed(error));
+                }
+            }
             Effect::Write { snapshot, stamp } => self.write(*snapshot, stamp),
             Effect::Retain(rounds) => self.retain(&|saved| saved >= rounds),
             Effect::Record(membership) => {
@@ -194,13 +198,16 @@ impl Driver<'_> {
     }
 
     /// The rounds begin.
-    fn begin(&mut self, at: &Beginning) {
+    ///
+    /// # Errors
+    /// If checkpoints of an attempt that has failed stay on the disk.
+    fn begin(&mut self, at: &Beginning) -> Result<(), RunError> {
         self.newest = None;
-        let (Some(links), Some(own)) = (&self.links, &self.own) else { return };
-        let saver = self.checkpoints.clone().map(|kept| {
-            kept::begin(self.cluster.part().id, at, &kept);
-            Saver::new(kept, own.clone())
-        });
+        let (Some(links), Some(own)) = (&self.links, &self.own) else { return Ok(()) };
+        if let Some(kept) = &self.checkpoints {
+            kept::begin(self.cluster.part().id, at, kept)?;
+        }
+        let saver = self.checkpoints.clone().map(|kept| Saver::new(kept, own.clone()));
         let before = std::mem::take(&mut self.before);
         let (learner, status) = (self.learner.clone(), links.status().clone());
         self.telling.begin(Instant::now(), at.rounds, before.0);
@@ -209,6 +216,7 @@ impl Driver<'_> {
         self.observer.members(&self.cluster.part().membership.members);
         self.observer.begins(&work.learner.lent);
         self.work = Some(work);
+        Ok(())
     }
 
     /// Writes a checkpoint.

@@ -21,8 +21,8 @@ pub struct RelayFile {
     pub listen: Vec<String>,
     /// Topology files: the relay serves only the nodes that they name.
     ///
-    /// Accepts: a list of paths of `.toml`, `.graphml`, `.dot`, `.gv` or `.csv` files; either
-    /// these or `peers` must name a node.
+    /// Accepts: a list of paths of `.toml`, `.graphml`, `.dot`, `.gv` or `.csv` files; these,
+    /// `runs` or `peers` must name a node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub topologies: Vec<PathBuf>,
     /// PeerIds of further nodes to serve.
@@ -30,6 +30,13 @@ pub struct RelayFile {
     /// Accepts: a list of PeerIds, as `gradvine identity show KEY` prints them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<String>,
+    /// Runs whose sites are served, and those that have a ticket. They are read again whenever they
+    /// change.
+    ///
+    /// Accepts: a list of paths of `run.json` files, which `gradvine init` and `gradvine join` make
+    /// in the folder of a site.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<PathBuf>,
     /// The most that a relayed link carries in each direction, in 10^6 bits per second.
     ///
     /// Accepts: a number from 0.001 to 10000000. Default: `100.0`.
@@ -71,7 +78,8 @@ impl RelayFile {
         file.check().map_err(|error| error.within(path.display()))?;
         let folder = path.parent().unwrap_or(Path::new(""));
         file.key = folder.join(&file.key);
-        file.topologies.iter_mut().for_each(|path| *path = folder.join(&*path));
+        let paths = file.topologies.iter_mut().chain(&mut file.runs);
+        paths.for_each(|path| *path = folder.join(&*path));
         Ok(file)
     }
 
@@ -91,8 +99,8 @@ impl RelayFile {
             let problem = "expected at least one address, such as \"/ip4/0.0.0.0/tcp/4100\"";
             return Err(ConfigError::new("relay.listen", "[]", problem));
         }
-        if self.topologies.is_empty() && self.peers.is_empty() {
-            let problem = "expected the nodes to serve: `topologies`, `peers`, or both";
+        if self.topologies.is_empty() && self.runs.is_empty() && self.peers.is_empty() {
+            let problem = "expected the nodes to serve: `topologies`, `runs`, `peers`, or several";
             return Err(ConfigError::at("relay", problem));
         }
         Ok(())

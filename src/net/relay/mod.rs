@@ -9,10 +9,12 @@ mod bounds;
 mod file;
 mod limited;
 pub(crate) mod reservations;
+mod runs;
 
 use std::{
     fmt,
-    time::{Duration, Instant},
+    path::PathBuf,
+    time::{Duration, Instant, SystemTime},
 };
 
 use futures::StreamExt;
@@ -42,6 +44,7 @@ use super::{
 use crate::{config::ConfigError, mixing::Topology, run::Security, units::NodeId};
 use bounds::Bounds;
 use limited::{Limited, Limits};
+use runs::{changed, sites};
 
 /// How long a place stays reserved without being renewed; nodes renew theirs in time.
 const RESERVATION: Duration = Duration::from_secs(3600);
@@ -55,6 +58,9 @@ const STREAMS: usize = 512;
 
 /// The bytes of a megabit.
 const MEGABIT: f64 = 1e6 / 8.0;
+
+/// The sites that may join each run while the relay runs.
+const JOINING: usize = 128;
 
 /// How often a relay looks whether to stop.
 const POLL: Duration = Duration::from_millis(100);
@@ -167,6 +173,8 @@ pub struct Relay {
     names: LiteMap<PeerId, String>,
     addresses: Vec<Multiaddr>,
     refusals: Refusals,
+    /// The runs whose sites are served, and when each was read.
+    runs: Vec<(PathBuf, Option<SystemTime>)>,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -196,7 +204,9 @@ impl Relay {
         let own = key.public().to_peer_id();
         // A relay dials nobody.
         let transport = guarded(transport, gate.clone(), Dialled::default());
-        let behaviour = behaviour(own, key.public(), &names, file.links, gate);
+        // More sites may join.
+        let count = names.len() + JOINING * file.runs.len();
+        let behaviour = behaviour(own, key.public(), &names, (count, file.links), gate);
         let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(IDLE);
         let mut swarm = Swarm::new(transport, behaviour, own, config);
         let addresses = runtime.block_on(listen(&mut swarm, &addresses))?;
@@ -207,7 +217,8 @@ impl Relay {
             swarm,
             names,
             addresses,
-            refusals: Refusals::new("no topology of this relay names it"),
+            refusals: Refusals::new("no topology and no run of this relay names it"),
+            runs: file.runs.iter().map(|path| (path.clone(), changed(path))).collect(),
             runtime,
         })
     }
@@ -257,10 +268,9 @@ impl Relay {
     /// Carries links until `stop` returns true; it is called again and again. `observe` receives
     /// what happens; of a node that causes many events only some.
     pub fn run(self, mut observe: impl FnMut(RelayEvent), mut stop: impl FnMut() -> bool) {
-        let Relay { mut swarm, names, mut refusals, runtime, .. } = self;
+        let Relay { mut swarm, mut names, mut refusals, mut runs, runtime, .. } = self;
         let mut bounds = Bounds::default();
         let mut observe = |event| bounds.pass(event, Instant::now(), &mut observe);
-        let name = |peer: PeerId| names.get(&peer).cloned().unwrap_or_else(|| peer.to_string());
         runtime.block_on(async {
             let mut tick = tokio::time::interval(POLL);
             loop {
@@ -268,9 +278,15 @@ impl Relay {
                     event = swarm.select_next_some() => event,
                     _ = tick.tick() => match stop() {
                         true => return,
-                        false => continue,
+                        false => {
+                            let allowed = &mut swarm.behaviour_mut().allowed;
+                            read_again(&mut runs, &mut names, allowed);
+                            continue;
+                        }
                     },
                 };
+                let name =
+                    |peer: PeerId| names.get(&peer).cloned().unwrap_or_else(|| peer.to_string());
                 match event {
                     SwarmEvent::Behaviour(BehaviourEvent::Relay(event)) => {
                         observe_relay(event, &name, &mut observe);
@@ -283,6 +299,26 @@ impl Relay {
             }
         });
         runtime.shutdown_timeout(Duration::from_secs(1));
+    }
+}
+
+/// Serves the sites of runs that have changed.
+fn read_again(
+    runs: &mut [(PathBuf, Option<SystemTime>)],
+    names: &mut LiteMap<PeerId, String>,
+    allowed: &mut allow_block_list::Behaviour<allow_block_list::AllowedPeers>,
+) {
+    for (path, read) in runs.iter_mut().filter(|(path, read)| changed(path) != *read) {
+        *read = changed(path);
+        match sites(path) {
+            Ok(sites) => {
+                for (peer, name) in sites {
+                    allowed.allow_peer(peer);
+                    names.insert(peer, name);
+                }
+            }
+            Err(error) => tracing::warn!("the relay serves the sites that it knew: {error}"),
+        }
     }
 }
 
@@ -302,6 +338,9 @@ fn names(file: &RelayFile) -> Result<LiteMap<PeerId, String>, ConfigError> {
             names.insert(peer, topology.node(node).name.clone());
         }
     }
+    for path in &file.runs {
+        names.extend(sites(path)?);
+    }
     Ok(names)
 }
 
@@ -309,14 +348,13 @@ fn behaviour(
     own: PeerId,
     public: libp2p::identity::PublicKey,
     names: &LiteMap<PeerId, String>,
-    links: usize,
+    (count, links): (usize, usize),
     gate: Gate,
 ) -> Behaviour {
     let mut allowed = allow_block_list::Behaviour::<allow_block_list::AllowedPeers>::default();
     for peer in names.keys() {
         allowed.allow_peer(*peer);
     }
-    let count = names.len();
     let connections = connection_limits::ConnectionLimits::default()
         .with_max_established(Some(4 * count as u32 + 2))
         .with_max_established_per_peer(Some(4));

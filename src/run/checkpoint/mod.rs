@@ -396,6 +396,23 @@ impl Checkpoints {
         }
     }
 
+    /// The same; none of them comes back after a loss of power once this has returned.
+    ///
+    /// # Errors
+    /// If one cannot be removed, or the disk does not say that it is.
+    pub(crate) fn remove_all_but(&self, kept: impl Fn(u64) -> bool) -> Result<(), ConfigError> {
+        let wrong = |path: &Path, error: io::Error| {
+            let problem = format!("of an attempt that has failed, cannot be removed: {error}");
+            ConfigError::at("checkpoint", problem).within(path.display())
+        };
+        for round in self.rounds().into_iter().filter(|round| !kept(*round)) {
+            let path = self.path(round);
+            self.disk.remove_file(&path).map_err(|error| wrong(&path, error))?;
+        }
+        // Also where an earlier attempt has removed them.
+        self.disk.sync_folder(&self.folder).map_err(|error| wrong(&self.folder, error))
+    }
+
     /// The rounds of the newest file; 0 if there is none.
     pub(crate) fn newest(&self) -> u64 {
         self.rounds().last().copied().unwrap_or(0)

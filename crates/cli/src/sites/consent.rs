@@ -6,7 +6,10 @@ use gradvine::{config::ConfigError, experiment::Experiment};
 use gradvine_enrol::{Book, Proposal, Run, now};
 use gradvine_terminal::{Exit, print};
 
-use super::{Folder, init::topology_text};
+use super::{
+    Folder,
+    init::{check_rows, topology_text},
+};
 
 /// The arguments of `gradvine propose`
 #[derive(clap::Args, Debug)]
@@ -128,6 +131,10 @@ fn change(
     let site = folder.site()?;
     let (counts, text) = site.change(|book| {
         let next = next(book.run())?;
+        if next.experiment != book.run().experiment {
+            // At least this site can train so.
+            check_rows(&site, &next.experiment, "")?;
+        }
         let text = next.change.clone();
         Ok((site.propose(book, next)?, text))
     })?;

@@ -118,7 +118,7 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
     let version = own.sign(&site, run);
     version.check(None).map_err(|why| ConfigError::at("run", why))?;
     let book = Book { addresses: given, ..Book::new(&site, vec![version]) };
-    check_rows(&own, &book, &data)?;
+    check_rows(&own, &book.run().experiment, &data)?;
     own.begin(&book)?;
     warn_of(&addresses);
     let run = book.run();
@@ -134,7 +134,7 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
 /// Checks that the rows of this site fit the experiment.
 pub(super) fn check_rows(
     site: &gradvine_enrol::Site,
-    book: &Book,
+    experiment: &str,
     data: &str,
 ) -> Result<(), ConfigError> {
     let file = gradvine::run::NodeFile::load(&site.node())?;
@@ -143,7 +143,7 @@ pub(super) fn check_rows(
         init: None,
         ..file
     };
-    let experiment = Experiment::parse(&book.run().experiment, &["model.init=seeded".into()])?;
+    let experiment = Experiment::parse(experiment, &["model.init=seeded".into()])?;
     let two = Topology::parse("path:2", 0)?;
     gradvine::run::Single::new(&file, experiment, two, NodeId(0)).map(drop)
 }

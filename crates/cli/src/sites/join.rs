@@ -1,9 +1,12 @@
 //! `gradvine join`
 
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use gradvine::{config::ConfigError, experiment::Experiment, run::NodeFile};
-use gradvine_enrol::{Book, Joining, Run, Site, Ticket, join, look};
+use gradvine_enrol::{Book, Joining, NoAnswer, Run, Site, Ticket, join, look};
 use gradvine_terminal::{Exit, Interrupt, note, print, show_reading};
 
 use super::{
@@ -11,6 +14,10 @@ use super::{
     init::check_rows,
     place::{Place, found_addresses, warn_of},
 };
+
+/// How long a ticket may be unknown: the run may be about to accept it, or its program to change
+/// from one stage to the next.
+const UNKNOWN: Duration = Duration::from_secs(20);
 
 /// Between two questions whether the site is approved.
 const PAUSE: Duration = Duration::from_millis(1000);
@@ -53,8 +60,8 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
     let site = args.place.make(&args.folder.dir, &what)?;
     let listen = NodeFile::load(&site.node())?.listen;
     let addresses = if given.is_empty() { found_addresses(&listen) } else { given.clone() };
-    let book = Book::new(&ticket.site, history);
-    check_rows(&site, &book, &data)?;
+    let newest = &history.last().expect("it has a version").run;
+    check_rows(&site, &newest.experiment, &data)?;
     let member = site.member(&ticket.site, addresses.clone());
     let mut has_said = false;
     let history = loop {
@@ -99,16 +106,24 @@ fn already(folder: &Folder, ticket: &Ticket) -> Result<(), Exit> {
 fn patiently<T>(
     interrupt: &Interrupt,
     ticket: &Ticket,
-    mut ask: impl FnMut() -> Result<T, gradvine_enrol::NoAnswer>,
+    mut ask: impl FnMut() -> Result<T, NoAnswer>,
 ) -> Result<T, Exit> {
     let mut said = String::new();
+    let mut since = Instant::now();
     loop {
         match ask() {
             Ok(answer) => return Ok(answer),
-            Err(gradvine_enrol::NoAnswer::Refused(why)) => {
+            Err(NoAnswer::Refused(why)) => {
                 return Err(ConfigError::at("TICKET", why).into());
             }
-            Err(gradvine_enrol::NoAnswer::Unreached(why)) => {
+            Err(NoAnswer::Unknown) if since.elapsed() >= UNKNOWN => {
+                let why = "whoever has invited you does not know this ticket: it was used, \
+                           withdrawn or replaced, it is for another run, or the other sites have \
+                           not agreed yet. Ask them";
+                return Err(ConfigError::at("TICKET", why).into());
+            }
+            Err(NoAnswer::Unknown) => pause(interrupt)?,
+            Err(NoAnswer::Unreached(why)) => {
                 if said != why {
                     note!(
                         "nobody answers at {} ({why}): waiting until `gradvine start` runs there",
@@ -116,6 +131,7 @@ fn patiently<T>(
                     );
                     said = why;
                 }
+                since = Instant::now();
                 pause(interrupt)?;
             }
         }

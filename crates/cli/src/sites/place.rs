@@ -160,6 +160,19 @@ pub(crate) fn found_addresses(listen: &[String]) -> Vec<String> {
     found
 }
 
+/// Says where this site is reached now: as its user has said, or as this machine knows itself.
+/// Returns these addresses.
+pub(crate) fn announce(site: &Site, listen: &[String]) -> Result<Vec<String>, ConfigError> {
+    site.change(|book| {
+        let addresses = match book.addresses.is_empty() {
+            true => found_addresses(listen),
+            false => book.addresses.clone(),
+        };
+        site.announce(book, addresses.clone());
+        Ok(addresses)
+    })
+}
+
 /// Warns if other machines cannot reach any of these.
 pub(crate) fn warn_of(addresses: &[String]) {
     if addresses.iter().all(|one| one.starts_with("/ip4/127.") || one.starts_with("/ip6/::1/")) {

@@ -8,28 +8,35 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use gradvine::{
     config::ConfigError,
+    experiment::Experiment,
+    inputs,
     net::{Desk, VERSION},
     node::{Node, NodeResult},
     run::NodeFile,
 };
 use gradvine_doctor::{Level, Options, examine};
-use gradvine_enrol::{Book, NotYet, Site, Stage, answers, settings_of, write_files};
+use gradvine_enrol::{Book, NotYet, Site, Stage, Told, answers, settings_of, write_files};
 use gradvine_terminal::{Exit, Interrupt, note, warnings};
 
 use super::{
     Folder,
-    place::{found_addresses, warn_of},
+    place::{announce, warn_of},
     watch::{Common, Watch},
 };
 use crate::nodes::node::{Shown, run_node};
 
 /// Between two looks whether training can begin.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// How long a site that ended early waits for the reason: where the losses may have ended the run,
+/// and where only a change can have.
+const HEARS: Duration = Duration::from_secs(15);
+const LONGEST: Duration = Duration::from_secs(120);
 
 /// The mean model of a run directory.
 const MEAN: &str = "model-mean.safetensors";
@@ -65,9 +72,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     let site = Arc::new(args.folder.site()?);
     let _alone = alone(&site)?;
     let interrupt = Interrupt::install()?;
-    announce(&site)?;
+    let listen = NodeFile::load(&site.node())?.listen;
+    warn_of(&announce(&site, &listen)?);
+    let told = Told::default();
     let common = Common {
-        answers: answers(&site),
+        listen,
+        answers: answers(&site, &told),
+        told,
         site: Arc::clone(&site),
         stage: Arc::new(AtomicU64::new(0)),
         ends: Arc::new(AtomicBool::new(false)),
@@ -75,6 +86,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     let _watch = Watch::start(common.clone())?;
     loop {
         let Some(stage) = gather(&common, &interrupt)? else { return Ok(()) };
+        let out = NodeFile::load(&site.node())?.out;
+        set_aside(&site, &out, stage.number)?;
         check(&site)?;
         match train(args, &common, &stage, &interrupt)? {
             Some(result) if site.book()?.me().is_none() => {
@@ -83,20 +96,58 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
                 return Ok(());
             }
             Some(result) => {
-                let is_newest = |book: &Book| book.stage().map(|now| now.number);
-                if is_newest(&site.book()?) == Some(stage.number) {
-                    return Ok(result.summary.check_participation(
-                        &gradvine::experiment::Experiment::load(
-                            &site.folder.join("run/experiment.toml"),
-                            &[],
-                        )?
-                        .run,
-                    )?);
+                let experiment = Experiment::load(&site.folder.join("run/experiment.toml"), &[])?;
+                if !continues(&common, &stage, (&result, &experiment), &interrupt)? {
+                    return Ok(result.summary.check_participation(&experiment.run)?);
                 }
             }
             None => return Ok(()),
         }
     }
+}
+
+/// Whether another stage follows this one. If the others have ended it early because they have
+/// agreed on a change, this site may hear of the change a moment later.
+fn continues(
+    common: &Common,
+    stage: &Stage,
+    (result, experiment): (&NodeResult, &Experiment),
+    interrupt: &Interrupt,
+) -> Result<bool, Exit> {
+    let site = &common.site;
+    let is_short = result.summary.rounds < experiment.run.rounds;
+    let is_explained = experiment.run.stop_early.is_some();
+    let within = match (is_short, is_explained) {
+        (false, _) => Duration::ZERO,
+        (true, true) => HEARS,
+        (true, false) => LONGEST,
+    };
+    let file = NodeFile::load(&site.node())?;
+    let mut desk = None;
+    let began = Instant::now();
+    loop {
+        let book = site.book()?;
+        if book.stage().is_none_or(|now| now.number != stage.number) {
+            return Ok(true);
+        }
+        if began.elapsed() >= within || interrupt.is_set() {
+            return Ok(false);
+        }
+        if desk.is_none() {
+            desk = open(common, &file, &book)?;
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+/// Answers other sites while the node does not run, if this site listens.
+fn open(common: &Common, file: &NodeFile, book: &Book) -> Result<Option<Desk>, Exit> {
+    if file.listen.is_empty() {
+        return Ok(None);
+    }
+    let own = book.me().map(|me| book.addresses_of(me).to_vec()).unwrap_or_default();
+    let desk = Desk::open(&common.site.key, &file.listen, &own, &common.answers);
+    desk.map(Some).map_err(|error| Exit::Config(error.to_string()))
 }
 
 /// Keeps a second program out of this folder.
@@ -114,29 +165,12 @@ fn alone(site: &Site) -> Result<fs::File, ConfigError> {
     }
 }
 
-/// Says where this site is reached now.
-fn announce(site: &Site) -> Result<(), Exit> {
-    let listen = NodeFile::load(&site.node())?.listen;
-    let addresses = site.change(|book| {
-        let addresses = match book.addresses.is_empty() {
-            true => found_addresses(&listen),
-            false => book.addresses.clone(),
-        };
-        site.announce(book, addresses.clone());
-        Ok(addresses)
-    })?;
-    warn_of(&addresses);
-    Ok(())
-}
-
 /// Answers other sites until training can begin; nothing if there is nothing to train.
 fn gather(common: &Common, interrupt: &Interrupt) -> Result<Option<Stage>, Exit> {
-    common.stage.store(0, Ordering::Relaxed);
+    inputs::forget();
     let site = &common.site;
     let file = NodeFile::load(&site.node())?;
-    let book = site.book()?;
-    let own = book.me().map(|me| book.addresses_of(me).to_vec()).unwrap_or_default();
-    let mut desk = None;
+    let (mut desk, mut over) = (None, None);
     let mut said = String::new();
     loop {
         let book = site.book()?;
@@ -144,7 +178,11 @@ fn gather(common: &Common, interrupt: &Interrupt) -> Result<Option<Stage>, Exit>
             return Err(Exit::Failed(conflict.clone()));
         }
         if book.me().is_none() {
-            note!("this site is no member of the run {} any more", book.run().name);
+            note!(
+                "this site is no member of the run {} any more; its model is in {}",
+                book.run().name,
+                file.out.display()
+            );
             return Ok(None);
         }
         if book.run().wire != VERSION {
@@ -158,8 +196,14 @@ fn gather(common: &Common, interrupt: &Interrupt) -> Result<Option<Stage>, Exit>
         match write_files(site, &book) {
             Ok(stage) => return Ok(Some(stage)),
             Err(NotYet::Over(rounds)) => {
-                note!("all {rounds} rounds of the run are done");
-                return Ok(None);
+                let since = *over.get_or_insert_with(|| {
+                    note!("all {rounds} rounds of the run are done");
+                    Instant::now()
+                });
+                // The others may not know it yet.
+                if common.told.all(&book) || since.elapsed() >= LONGEST {
+                    return Ok(None);
+                }
             }
             Err(NotYet::Wrong(error)) => return Err(error.into()),
             Err(NotYet::Waits(why)) => {
@@ -169,11 +213,8 @@ fn gather(common: &Common, interrupt: &Interrupt) -> Result<Option<Stage>, Exit>
                 }
             }
         }
-        if desk.is_none() && !file.listen.is_empty() {
-            desk = Some(
-                Desk::open(&site.key, &file.listen, &own, &common.answers)
-                    .map_err(|error| Exit::Config(error.to_string()))?,
-            );
+        if desk.is_none() {
+            desk = open(common, &file, &book)?;
         }
         if interrupt.is_set() {
             return Err(Exit::Interrupted("`gradvine start` goes on where this one ends".into()));
@@ -211,7 +252,6 @@ fn train(
     let site = &common.site;
     let path = site.node();
     let out = NodeFile::load(&path)?.out;
-    set_aside(site, &out, stage.number)?;
     let mut builder = Node::builder(&path)?.warn(warnings()).documents(common.answers.clone());
     common.ends.store(false, Ordering::Relaxed);
     builder = builder.end_once(Arc::clone(&common.ends));

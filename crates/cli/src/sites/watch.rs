@@ -2,7 +2,7 @@
 //! what is new.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -12,11 +12,16 @@ use std::{
 };
 
 use gradvine::net::{Answers, Multiaddr, PeerId};
-use gradvine_enrol::{Book, NoAnswer, Site, fingerprint, sync};
+use gradvine_enrol::{Book, Member, NoAnswer, Notes, Site, Told, fingerprint, sync};
 use gradvine_terminal::note;
+
+use super::place::announce;
 
 /// Between two looks at the book.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// Between two looks at this machine's addresses.
+const LOCATE: Duration = Duration::from_secs(2);
 
 /// Between two exchanges with another site, before the node runs and while it does.
 const GATHERING: Duration = Duration::from_millis(700);
@@ -32,7 +37,11 @@ pub(super) struct Watch {
 #[derive(Clone)]
 pub(super) struct Common {
     pub site: Arc<Site>,
+    /// The addresses on which its node listens.
+    pub listen: Vec<String>,
     pub answers: Answers,
+    /// Who knows how stages have ended here.
+    pub told: Told,
     /// The stage in which the node runs, 0 if it does not.
     pub stage: Arc<AtomicU64>,
     /// Set once the stage is to end, because training changes.
@@ -62,19 +71,31 @@ impl Drop for Watch {
 struct Keeper {
     common: Common,
     said: BTreeSet<String>,
-    /// Why members did not answer when they were asked last.
-    silent: BTreeMap<String, String>,
-    next: usize,
+    /// The sites that are asked next.
+    due: VecDeque<String>,
+    /// What all others have been told, or are about to be, and how many of them at once.
+    told: Option<(u64, Notes)>,
+    hurry: usize,
+    /// When this machine's addresses were looked up last.
+    located: Instant,
     asked: Option<Instant>,
 }
 
 impl Keeper {
     fn new(common: Common) -> Keeper {
-        Keeper { common, said: BTreeSet::new(), silent: BTreeMap::new(), next: 0, asked: None }
+        let (said, due) = (BTreeSet::new(), VecDeque::new());
+        Keeper { common, said, due, told: None, hurry: 0, located: Instant::now(), asked: None }
     }
 
     fn run(mut self, is_over: &AtomicBool) {
         while !is_over.load(Ordering::Relaxed) {
+            if self.located.elapsed() >= LOCATE {
+                self.located = Instant::now();
+                // Addresses of this machine come and go.
+                if let Err(error) = announce(&self.common.site, &self.common.listen) {
+                    self.say(&format!("warning: {error}"));
+                }
+            }
             let tended = self.common.site.change(|book| {
                 self.common.site.tend(book)?;
                 Ok(book.clone())
@@ -103,7 +124,19 @@ impl Keeper {
             self.common.ends.store(true, Ordering::Relaxed);
         }
         self.tell(book);
-        let pause = if stage == 0 { GATHERING } else { TRAINING };
+        let now = (book.run().number, book.notes.clone());
+        if self.told.as_ref() != Some(&now) {
+            // All are to hear it soon.
+            self.told = Some(now);
+            self.due.clear();
+            self.hurry = book.run().members.len();
+        }
+        let pause = match self.hurry {
+            0 if stage == 0 => GATHERING,
+            0 => TRAINING,
+            _ => Duration::ZERO,
+        };
+        self.hurry = self.hurry.saturating_sub(1);
         if self.asked.is_none_or(|at| at.elapsed() >= pause) {
             self.exchange(book);
             self.asked = Some(Instant::now());
@@ -145,34 +178,29 @@ impl Keeper {
         }
     }
 
-    /// Exchanges the run with the next site that has an address.
+    /// Exchanges the run with the next site that is due.
     fn exchange(&mut self, book: &Book) {
-        let others: Vec<_> = (book.run().members.iter())
-            .filter(|member| member.name != book.site && !book.addresses_of(member).is_empty())
-            .collect();
-        if others.is_empty() || book.me().is_none() {
-            return;
+        let is_other =
+            |member: &&Member| member.name != book.site && !book.addresses_of(member).is_empty();
+        let others: Vec<&Member> = book.run().members.iter().filter(is_other).collect();
+        if self.due.is_empty() {
+            self.due.extend(others.iter().map(|member| member.name.clone()));
         }
-        let member = others[self.next % others.len()];
-        self.next += 1;
+        let Some(name) = self.due.pop_front() else { return };
+        let member = others.into_iter().find(|member| member.name == name);
+        let Some(member) = member.filter(|_| book.me().is_some()) else { return };
+        // A site that does not run yet says nothing.
         match sync(&self.common.site, member, book.addresses_of(member)) {
-            Ok(_) => {
-                self.silent.remove(&member.name);
-            }
-            // A site that does not run yet says nothing.
-            Err(NoAnswer::Unreached(why)) => {
-                self.silent.insert(member.name.clone(), why);
-            }
-            Err(NoAnswer::Refused(why)) => {
-                self.say(&format!("warning: {}: {why}", member.name));
-            }
+            Ok(notes) => self.common.told.note(&name, &notes),
+            Err(NoAnswer::Refused(why)) => self.say(&format!("warning: {name}: {why}")),
+            Err(NoAnswer::Unreached(_) | NoAnswer::Unknown) => {}
         }
     }
 }
 
 /// The newest addresses of the other sites' nodes.
 fn addresses(book: &Book) -> BTreeMap<PeerId, Vec<Multiaddr>> {
-    let of = |member: &gradvine_enrol::Member| {
+    let of = |member: &Member| {
         let all = book.addresses_of(member).iter().filter_map(|one| one.parse().ok()).collect();
         Some((member.peer.parse().ok()?, all))
     };

@@ -1,0 +1,467 @@
+//! Sites in folders, whose desks are asked without a network: the gate of the network is the same
+//! list of callers.
+
+use std::sync::Arc;
+
+use gradvine::{
+    config::ConfigError,
+    experiment::Experiment,
+    net::{Keypair, VERSION, identity},
+};
+use tempfile::TempDir;
+
+use super::*;
+use crate::{
+    book::{Request, now},
+    desk::{Question, Reply, answer},
+    sign::{About, sign},
+};
+
+/// A site in a folder of its own.
+struct Place {
+    _folder: TempDir,
+    site: Arc<Site>,
+}
+
+impl Place {
+    fn new() -> Place {
+        let folder = tempfile::tempdir().unwrap();
+        let key = identity::create(&folder.path().join("node.key")).unwrap();
+        let site = Arc::new(Site::with(folder.path(), key).unwrap());
+        Place { _folder: folder, site }
+    }
+
+    fn book(&self) -> Book {
+        self.site.book().unwrap()
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Book) -> Result<T, ConfigError>) -> T {
+        self.site.change(change).unwrap()
+    }
+
+    /// Asks this site, as its host would after the gate.
+    fn asked(&self, caller: &Keypair, question: &Question) -> Result<Reply, String> {
+        let caller = caller.public().to_peer_id();
+        if !self.book().callers().contains(&caller) {
+            return Err("the gate".into());
+        }
+        match answer(&self.site, caller, &serde_json::to_vec(question).unwrap()).unwrap() {
+            Reply::Refused(why) => Err(why),
+            reply => Ok(reply),
+        }
+    }
+
+    /// One exchange with another site, as [`sync`] does it over the network.
+    fn sync(&self, other: &Place) -> Result<(), String> {
+        let book = self.book();
+        let (run, number, digest) = (book.run().id.clone(), book.run().number, book.run().digest());
+        let question = Question::Sync { run, number, digest, notes: book.notes.clone() };
+        let Reply::Sync { versions, notes } = other.asked(&self.site.caller, &question)? else {
+            panic!("another kind of reply");
+        };
+        self.change(|book| {
+            let extended = book.extend(versions);
+            let history = std::mem::take(&mut book.history);
+            book.notes.merge(notes, &history);
+            book.history = history;
+            self.site.tend(book)?;
+            Ok(extended)
+        })
+        .map(drop)
+    }
+}
+
+/// A run that this site founds.
+fn founded(place: &Place, name: &str, sites: usize, consent: Consent) {
+    let experiment =
+        Experiment::default_with(&["model.inputs=64".into(), "model.outputs=10".into()]);
+    let run = Run {
+        id: "0123456789abcdef".into(),
+        name: "hospitals".into(),
+        number: 1,
+        previous: None,
+        time: 5,
+        change: "made".into(),
+        reason: None,
+        wire: VERSION,
+        consent,
+        founder: name.into(),
+        sites,
+        begun: false,
+        topology: "ring".into(),
+        experiment: experiment.unwrap().to_toml(),
+        members: vec![place.site.member(name, vec!["/ip4/127.0.0.1/tcp/1".into()])],
+        invitations: Vec::new(),
+    };
+    place.site.begin(&Book::new(name, vec![place.site.sign(name, run)])).unwrap();
+}
+
+/// Invites a site, without a program.
+fn invited(place: &Place, name: &str, expires: u64, automatic: bool) -> Ticket {
+    place.change(|book| {
+        let me = book.me().unwrap();
+        let secret = Keypair::generate_ed25519().derive_secret(b"ticket").unwrap();
+        let ticket = Ticket {
+            run: book.run().id.clone(),
+            title: book.run().name.clone(),
+            site: name.into(),
+            peer: me.peer.clone(),
+            addresses: me.addresses.clone(),
+            expires,
+            secret,
+        };
+        let mut next = book.run().next(now(), format!("invites {name}"), None);
+        next.invitations.push(Invitation {
+            site: name.into(),
+            ticket: ticket.peer().to_string(),
+            expires,
+            by: book.site.clone(),
+        });
+        if automatic {
+            book.automatic.insert(ticket.peer().to_string());
+        }
+        place.site.propose(book, next)?;
+        Ok(ticket)
+    })
+}
+
+fn joining(place: &Place, ticket: &Ticket) -> Question {
+    let member = place.site.member(&ticket.site, vec!["/ip4/127.0.0.1/tcp/2".into()]);
+    let signature = place.site.sign_request(&ticket.run, &ticket.peer().to_string(), &member);
+    Question::Join { member, signature }
+}
+
+/// A run of these sites that has begun, the first one its founder.
+fn begun(names: &[&str], consent: Consent) -> Vec<Place> {
+    let places: Vec<Place> = names.iter().map(|_| Place::new()).collect();
+    founded(&places[0], names[0], names.len(), consent);
+    for (place, name) in places.iter().zip(names).skip(1) {
+        let ticket = invited(&places[0], name, now() + 100, true);
+        places[0].asked(&ticket.key(), &joining(place, &ticket)).unwrap();
+        let Ok(Reply::Run(history)) = places[0].asked(&ticket.key(), &Question::Look) else {
+            panic!("a bearer of a ticket sees the run");
+        };
+        check_history(&history).unwrap();
+        place.site.begin(&Book::new(*name, history)).unwrap();
+    }
+    for place in &places[1..] {
+        place.sync(&places[0]).unwrap();
+    }
+    places
+}
+
+/// Proposes a setting.
+fn proposes(place: &Place, set: &str) -> Result<bool, ConfigError> {
+    place.site.change(|book| {
+        let mut next = book.run().next(now(), format!("sets {set}"), None);
+        next.experiment = Experiment::parse(&next.experiment, &[set.into()])?.to_toml();
+        place.site.propose(book, next)
+    })
+}
+
+fn answers(place: &Place, by: &str, refusal: Option<&str>) -> Result<(), ConfigError> {
+    place.site.change(|book| {
+        let one = book.notes.proposals.iter().find(|one| one.by == by).expect("it is known");
+        let digest = one.run.digest();
+        place.site.answer(book, &digest, refusal.map(String::from))
+    })
+}
+
+/// All exchange with all, twice.
+fn gossip(places: &[Place]) {
+    for _ in 0..2 {
+        for (a, one) in places.iter().enumerate() {
+            for (b, other) in places.iter().enumerate() {
+                if a != b {
+                    one.sync(other).unwrap();
+                }
+            }
+        }
+    }
+}
+
+fn digests(places: &[Place]) -> Vec<String> {
+    places.iter().map(|place| place.book().run().digest()).collect()
+}
+
+#[test]
+fn sites_come_together_and_agree_by_one_digest() {
+    let places = begun(&["berlin", "lyon", "rome"], Consent::Majority);
+    let all = digests(&places);
+    assert!(places[0].book().run().begun && all.iter().all(|one| *one == all[0]));
+    let stage = places[2].book().stage().unwrap().number;
+    assert_eq!(stage, places[2].book().run().number);
+}
+
+#[test]
+fn a_ticket_is_good_once_until_it_expires_for_its_name_and_its_run() {
+    let (berlin, lyon, thief) = (Place::new(), Place::new(), Place::new());
+    founded(&berlin, "berlin", 3, Consent::Majority);
+    let late = invited(&berlin, "rome", now() - 1, false);
+    let why = berlin.asked(&late.key(), &joining(&lyon, &late)).unwrap_err();
+    assert!(why.contains("has expired"), "{why}");
+
+    let ticket = invited(&berlin, "lyon", now() + 100, false);
+    // Another name than the ticket's.
+    let other = Ticket { site: "oslo".into(), ..ticket.clone() };
+    let why = berlin.asked(&ticket.key(), &joining(&lyon, &other)).unwrap_err();
+    assert!(why.contains("the ticket is for the name lyon"), "{why}");
+    // A request that was signed for another ticket, or altered.
+    let question = joining(&lyon, &late);
+    let Question::Join { member, signature } = question else { unreachable!() };
+    let member = Member { name: "lyon".into(), ..member };
+    let why = berlin.asked(&ticket.key(), &Question::Join { member, signature }).unwrap_err();
+    assert!(why.contains("not signed by the key"), "{why}");
+
+    let waits = berlin.asked(&ticket.key(), &joining(&lyon, &ticket)).unwrap();
+    let print = fingerprint(&ticket.run, &ticket.peer().to_string(), &lyon.site.peer());
+    assert!(matches!(waits, Reply::Waits(shown) if shown == print));
+    let why = berlin.asked(&ticket.key(), &joining(&thief, &ticket)).unwrap_err();
+    assert!(why.contains("was used already") && why.contains(&lyon.site.peer()), "{why}");
+
+    let request: Request = berlin.book().requests[0].clone();
+    berlin.change(|book| berlin.site.admit(book, &request));
+    let again = berlin.asked(&ticket.key(), &joining(&lyon, &ticket)).unwrap();
+    assert!(matches!(again, Reply::Run(_)), "the same site may ask again");
+    let why = berlin.asked(&ticket.key(), &joining(&thief, &ticket)).unwrap_err();
+    assert!(why.contains("was used already"), "{why}");
+    // Nobody who has no ticket gets past the gate, and a bearer is no member.
+    assert_eq!(berlin.asked(&thief.site.caller, &Question::Look).unwrap_err(), "the gate");
+    let sync = Question::Sync {
+        run: ticket.run.clone(),
+        number: 1,
+        digest: String::new(),
+        notes: Notes::default(),
+    };
+    let why = berlin.asked(&late.key(), &sync).unwrap_err();
+    assert!(why.contains("no member"), "{why}");
+}
+
+#[test]
+fn a_change_needs_a_majority_and_all_take_it_over() {
+    let places = begun(&["a", "b", "c", "d", "e"], Consent::Majority);
+    let before = digests(&places)[0].clone();
+    assert!(!proposes(&places[1], "optimizer.step=0.05").unwrap());
+    gossip(&places);
+    answers(&places[3], "b", None).unwrap();
+    gossip(&places);
+    assert_eq!(digests(&places)[0], before, "two of five");
+    answers(&places[4], "b", Some("not now")).unwrap();
+    answers(&places[0], "b", None).unwrap();
+    gossip(&places);
+    let after = digests(&places);
+    assert!(after.iter().all(|one| *one == after[0] && *one != before));
+    assert!(places[2].book().run().experiment.contains("step = 0.05"));
+    places.iter().for_each(|place| check_history(&place.book().history).unwrap());
+    let book = places[2].book();
+    assert_eq!(book.stage().unwrap().number, book.run().number);
+    assert_eq!(book.stage_before(book.run().number).unwrap().number + 1, book.run().number);
+}
+
+#[test]
+fn of_two_proposals_at_most_one_is_adopted() {
+    let places = begun(&["a", "b", "c"], Consent::Majority);
+    proposes(&places[0], "optimizer.step=0.05").unwrap();
+    proposes(&places[1], "optimizer.step=0.07").unwrap();
+    for (one, other) in [(0, 2), (1, 2), (0, 1), (1, 0)] {
+        places[one].sync(&places[other]).unwrap();
+    }
+    // Each author has accepted its own: it accepts no other, and proposes no other.
+    let why = answers(&places[0], "b", None).unwrap_err().to_string();
+    assert!(why.contains("has accepted a proposal of a"), "{why}");
+    let why = proposes(&places[0], "optimizer.step=0.09").unwrap_err().to_string();
+    assert!(why.contains("must be adopted or declined first"), "{why}");
+    answers(&places[2], "a", None).unwrap();
+    let why = places[2].book().notes.proposals.len();
+    assert_eq!(why, 0, "adopted at once, and the other one is over");
+    gossip(&places);
+    let all = digests(&places);
+    assert!(all.iter().all(|one| *one == all[0]));
+    assert!(places[1].book().run().experiment.contains("step = 0.05"));
+    // Whoever has declined a proposal cannot accept it any more; others may propose again.
+    proposes(&places[1], "optimizer.step=0.07").unwrap();
+    gossip(&places);
+    answers(&places[0], "b", Some("no")).unwrap();
+    assert!(answers(&places[0], "b", None).unwrap_err().to_string().contains("declined"));
+    answers(&places[2], "b", Some("no")).unwrap();
+    gossip(&places);
+    proposes(&places[0], "optimizer.step=0.09").unwrap();
+    gossip(&places);
+    answers(&places[1], "a", None).unwrap();
+    gossip(&places);
+    assert!(places[2].book().run().experiment.contains("step = 0.09"));
+}
+
+#[test]
+fn all_must_agree_where_the_run_says_so_but_a_removed_site_need_not() {
+    let places = begun(&["a", "b", "c"], Consent::All);
+    proposes(&places[0], "optimizer.step=0.05").unwrap();
+    gossip(&places);
+    answers(&places[1], "a", None).unwrap();
+    gossip(&places);
+    assert!(!places[0].book().run().experiment.contains("step = 0.05"));
+    answers(&places[2], "a", None).unwrap();
+    gossip(&places);
+    assert!(places[1].book().run().experiment.contains("step = 0.05"));
+    places[0].change(|book| {
+        let mut next = book.run().next(now(), "removes c".into(), None);
+        next.members.retain(|member| member.name != "c");
+        places[0].site.propose(book, next)
+    });
+    places[1].sync(&places[0]).unwrap();
+    answers(&places[1], "a", None).unwrap();
+    places[0].sync(&places[1]).unwrap();
+    assert_eq!(places[0].book().run().members.len(), 2);
+    // It hears that it was removed, and nothing later.
+    proposes(&places[0], "optimizer.step=0.01").unwrap();
+    places[2].sync(&places[0]).unwrap();
+    let book = places[2].book();
+    assert!(book.me().is_none() && book.notes.proposals.is_empty());
+    assert!(!book.run().experiment.contains("step = 0.01"));
+}
+
+#[test]
+fn a_member_that_signs_two_versions_with_one_number_is_named() {
+    let (berlin, lyon) = (Place::new(), Place::new());
+    founded(&berlin, "berlin", 3, Consent::Majority);
+    let ticket = invited(&berlin, "lyon", now() + 100, true);
+    berlin.asked(&ticket.key(), &joining(&lyon, &ticket)).unwrap();
+    let history = berlin.book().history;
+    lyon.site.begin(&Book::new("lyon", history.clone())).unwrap();
+    let last = history.last().unwrap().run.clone();
+    let one = berlin.site.sign("berlin", last.next(1, "one".into(), None));
+    let two = berlin.site.sign("berlin", last.next(1, "two".into(), None));
+    let why = lyon.change(|book| {
+        book.extend(vec![one]).unwrap();
+        Ok(book.extend(vec![two]).unwrap_err())
+    });
+    assert!(why.contains("berlin signed two versions"), "{why}");
+    assert!(lyon.book().conflict.is_some());
+    // Whoever is nobody contradicts nothing.
+    let stranger = Place::new();
+    let three = stranger.site.sign("berlin", last.next(1, "three".into(), None));
+    let mut book = Book::new("lyon", berlin.book().history);
+    book.extend(vec![berlin.site.sign("berlin", last.next(1, "one".into(), None))]).unwrap();
+    assert!(book.extend(vec![three]).is_err() && book.conflict.is_none());
+}
+
+#[test]
+fn what_strangers_say_and_what_was_altered_counts_for_nothing() {
+    let places = begun(&["a", "b", "c"], Consent::Majority);
+    let stranger = Place::new();
+    let book = places[0].book();
+    let current = book.run();
+    let propose = |by: &str, key: &Keypair| {
+        let mut run = current.next(now(), "evil".into(), None);
+        run.experiment =
+            Experiment::parse(&run.experiment, &["optimizer.step=9".into()]).unwrap().to_toml();
+        let signature = sign(key, About::Accepts, run.digest().as_bytes());
+        let accepts = [(by.to_string(), signature)].into();
+        Proposal { run, by: by.into(), accepts, declines: Default::default() }
+    };
+    let key = &stranger.site.key;
+    let mut notes = Notes::default();
+    let merge = |notes: &mut Notes, one: Proposal| {
+        notes.merge(Notes { proposals: vec![one], ..Notes::default() }, &book.history)
+    };
+    // In its own name, in a member's, and with answers in the names of others.
+    assert!(!merge(&mut notes, propose("d", key)));
+    assert!(!merge(&mut notes, propose("a", key)));
+    let mut one = propose("b", &places[1].site.key);
+    for name in ["a", "c"] {
+        let signature = sign(&places[1].site.key, About::Accepts, one.run.digest().as_bytes());
+        one.accepts.insert(name.into(), signature);
+    }
+    assert!(merge(&mut notes, one.clone()));
+    assert_eq!(notes.proposals[0].accepts.keys().collect::<Vec<_>>(), ["b"]);
+    assert!(notes.adopted(current).is_none());
+    // A signature of one kind is none of another.
+    let mut other = propose("c", &places[2].site.key);
+    let refusal = sign(&places[2].site.key, About::Declines, other.run.digest().as_bytes());
+    other.accepts.insert("c".into(), refusal);
+    assert!(!merge(&mut notes, other));
+    // Altered after it was signed.
+    let mut other = propose("c", &places[2].site.key);
+    other.run.change = "good".into();
+    assert!(!merge(&mut notes, other));
+    // An address in the name of another.
+    let one = Announcement {
+        run: current.id.clone(),
+        site: "a".into(),
+        number: u64::MAX,
+        addresses: vec!["/ip4/6.6.6.6/tcp/6".into()],
+        signature: String::new(),
+    };
+    let one = Notes { announcements: vec![one.signed(key)], ..Notes::default() };
+    assert!(!notes.merge(one, &book.history));
+}
+
+#[test]
+fn a_run_does_not_go_back() {
+    let places = begun(&["a", "b", "c"], Consent::Majority);
+    let book = places[0].book();
+    let current = book.run();
+    let next = current.next(now(), "x".into(), None);
+    for (run, why) in [
+        (Run { begun: false, ..next.clone() }, "stays so"),
+        (Run { id: "other".into(), ..next.clone() }, "another run"),
+        (Run { founder: "b".into(), ..next.clone() }, "another run"),
+        (Run { number: 9, ..next.clone() }, "does not continue"),
+        (Run { previous: Some("0".into()), ..next.clone() }, "does not continue"),
+        (Run { experiment: "run.rounds = 'many'".into(), ..next.clone() }, "its experiment"),
+        (Run { topology: "cloud".into(), ..next.clone() }, "cloud"),
+    ] {
+        let found = run.follows(Some(current)).unwrap_err();
+        assert!(found.contains(why), "{found}");
+    }
+    // A member that nobody has invited.
+    let mut run = next;
+    run.members.push(Place::new().site.member("d", Vec::new()));
+    assert!(run.follows(Some(current)).unwrap_err().contains("d was not invited"));
+    // An older history changes nothing.
+    let mut other = places[1].book();
+    let newest = other.run().digest();
+    assert!(!other.extend(book.history[..2].to_vec()).unwrap());
+    assert_eq!(other.run().digest(), newest);
+}
+
+#[test]
+fn a_site_that_has_declined_what_is_adopted_leaves() {
+    let places = begun(&["a", "b", "c", "d"], Consent::Majority);
+    proposes(&places[0], "optimizer.step=0.05").unwrap();
+    gossip(&places);
+    answers(&places[3], "a", Some("too large")).unwrap();
+    places[3].change(|book| {
+        let digest = book.notes.proposals[0].run.digest();
+        book.declined.insert(digest);
+        Ok(())
+    });
+    answers(&places[1], "a", None).unwrap();
+    answers(&places[2], "a", None).unwrap();
+    gossip(&places);
+    gossip(&places);
+    let names: Vec<String> =
+        places[0].book().run().members.iter().map(|member| member.name.clone()).collect();
+    assert_eq!(names, ["a", "b", "c"], "nobody's user was asked");
+}
+
+#[test]
+fn a_damaged_book_is_named() {
+    let place = Place::new();
+    founded(&place, "berlin", 2, Consent::Majority);
+    let path = place.site.folder.join("run.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    for (damaged, why) in [
+        (text[..text.len() / 2].to_string(), "it is damaged"),
+        (text.replace("\"number\": 1", "\"number\": \"1\""), "it is damaged"),
+        (String::from("{\"site\": \"a\", \"history\": []}"), "no version"),
+    ] {
+        std::fs::write(&path, damaged).unwrap();
+        let error = place.site.book().unwrap_err().to_string();
+        assert!(error.contains(why) && error.contains("run.json"), "{error}");
+    }
+    // What was altered on the disk is no longer signed.
+    std::fs::write(&path, text.replace("hospitals", "hospitalz")).unwrap();
+    let book = place.site.book().unwrap();
+    assert!(check_history(&book.history).unwrap_err().contains("has the consent of 0"));
+}
