@@ -37,5 +37,6 @@ mod schema;
 mod sites;
 mod strangers;
 mod terminal;
+mod together;
 mod warnings;
 mod watching;

@@ -1,0 +1,329 @@
+//! Sites that come together by the commands alone: tickets, approvals, changes by consent.
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use gradvine::{experiment::Transport, net::free_ports};
+use tempfile::TempDir;
+
+use crate::command::{Running, folder, gradvine, json, program, until, within};
+
+/// The folders of sites, and the programs that run in them.
+struct Sites {
+    folder: TempDir,
+    running: BTreeMap<&'static str, Running>,
+    ports: Vec<u16>,
+    /// How many commands a person has typed at each site.
+    typed: BTreeMap<&'static str, usize>,
+}
+
+/// Rows of which the label follows from the features, some of them for each site.
+fn rows(of: usize) -> String {
+    let mut text = String::from("a,b,diagnosis\n");
+    for row in 0..60 {
+        let number = (row * 7 + of * 13) % 60;
+        let (a, b) = (f64::from(number as u32) / 30.0 - 1.0, f64::from((number * 11 % 60) as u32));
+        let b = b / 30.0 - 1.0;
+        let label = if a + 0.5 * b > 0.0 { "sick" } else { "well" };
+        text += &format!("{a:.3},{b:.3},{label}\n");
+    }
+    text
+}
+
+impl Sites {
+    /// The first site, which makes a run of so many.
+    fn new(sites: usize, sets: &[&str]) -> Sites {
+        let ports = free_ports(Transport::Tcp, 6).unwrap();
+        let mut all =
+            Sites { folder: folder(), running: BTreeMap::new(), ports, typed: BTreeMap::new() };
+        let count = sites.to_string();
+        let mut arguments = vec!["init", "hospitals", "--site", "berlin", "--sites", &count];
+        arguments.extend(["--data", "rows.csv", "--target", "diagnosis"]);
+        sets.iter().for_each(|set| arguments.extend(["--set", set]));
+        all.make(0, "berlin");
+        let place = all.place(0);
+        arguments.extend(place.iter().map(String::as_str));
+        all.typed("berlin", &arguments);
+        all.start("berlin");
+        all
+    }
+
+    fn path(&self, site: &str) -> PathBuf {
+        self.folder.path().join(site)
+    }
+
+    fn make(&self, number: usize, site: &str) {
+        fs::create_dir(self.path(site)).unwrap();
+        fs::write(self.path(site).join("rows.csv"), rows(number)).unwrap();
+    }
+
+    /// Where a site is reached.
+    fn place(&self, number: usize) -> [String; 4] {
+        let port = self.ports[number].to_string();
+        ["--port".into(), port.clone(), "--address".into(), format!("127.0.0.1:{port}")]
+    }
+
+    /// A command that a person types, and its output.
+    fn typed(&mut self, site: &'static str, arguments: &[&str]) -> String {
+        *self.typed.entry(site).or_default() += 1;
+        let done = within(&self.path(site), arguments).success();
+        String::from_utf8(done.get_output().stdout.clone()).unwrap()
+    }
+
+    fn begin(&mut self, site: &'static str, arguments: &[&str]) -> Running {
+        *self.typed.entry(site).or_default() += 1;
+        let mut command = program();
+        command.current_dir(self.path(site)).args(arguments);
+        let name = format!("{site}-{}", arguments[0]);
+        Running::start(&mut command, self.folder.path(), &name)
+    }
+
+    fn start(&mut self, site: &'static str) {
+        let running = self.begin(site, &["start"]);
+        self.running.insert(site, running);
+    }
+
+    /// The tickets of these sites, by their names.
+    fn invite(&mut self, arguments: &[&str]) -> BTreeMap<String, String> {
+        let arguments: Vec<&str> = ["invite"].iter().chain(arguments).copied().collect();
+        let text = self.typed("berlin", &arguments);
+        let line = |line: &str| {
+            let (site, rest) = line.split_once(": gradvine join ").unwrap();
+            (site.to_string(), rest.split(' ').next().unwrap().to_string())
+        };
+        text.lines().map(line).collect()
+    }
+
+    /// A site joins, and is approved by the fingerprint that it prints.
+    fn join(&mut self, number: usize, site: &'static str, ticket: &str) {
+        self.make(number, site);
+        let place = self.place(number);
+        let mut arguments = vec!["join", ticket, "--data", "rows.csv"];
+        arguments.extend(place.iter().map(String::as_str));
+        let mut joins = self.begin(site, &arguments);
+        let print = || {
+            let errors = joins.errors();
+            let (_, rest) = errors.split_once(&format!("gradvine approve {site} "))?;
+            Some(rest.split('`').next()?.to_string())
+        };
+        until("a fingerprint", || print().is_some());
+        let print = print().unwrap();
+        let wrong = gradvine()
+            .current_dir(self.path("berlin"))
+            .args(["approve", site, "0000-0000"])
+            .assert()
+            .code(2);
+        let errors = String::from_utf8_lossy(&wrong.get_output().stderr).to_string();
+        assert!(errors.contains("Do not approve it unless both agree"), "{errors}");
+        self.typed("berlin", &["approve", site, &print]);
+        assert_eq!(joins.end().0, Some(0));
+    }
+
+    /// The newest version that a site knows.
+    fn version(&self, site: &str) -> u64 {
+        let book = json(&self.path(site).join("run.json"));
+        book["history"].as_array().unwrap().last().unwrap()["run"]["number"].as_u64().unwrap()
+    }
+
+    /// What a folder of a stage says of it: its rounds, the digest of its mean, that of all models.
+    fn ended(&self, site: &str, stage: &str) -> (u64, String, String) {
+        let summary = json(&self.path(site).join(stage).join("summary.json"));
+        let text = |key: &str| summary[key].as_str().unwrap().to_string();
+        (summary["rounds"].as_u64().unwrap(), text("mean_digest"), text("digest"))
+    }
+
+    /// Waits until the nodes of a stage train.
+    fn until_training(&self, sites: &[&str], stage: &str) {
+        for site in sites {
+            let path = self.path(site).join("run/experiment.toml");
+            until("a node that trains", || {
+                let is_newest = fs::read_to_string(&path).is_ok_and(|text| text.contains(stage));
+                is_newest && self.running[site].errors().lines().any(|line| line.contains("node "))
+            });
+        }
+    }
+
+    /// Some sites accept what is proposed.
+    fn accept(&mut self, sites: &[&'static str]) {
+        for site in sites {
+            let path = self.path(site).join("run.json");
+            until("a proposal", || {
+                let book = fs::read_to_string(&path).unwrap_or_default();
+                serde_json::from_str::<serde_json::Value>(&book)
+                    .is_ok_and(|book| !book["notes"]["proposals"].as_array().unwrap().is_empty())
+            });
+            self.typed(site, &["accept"]);
+        }
+    }
+
+    /// The digests of a stage in the simulator, from the same files.
+    fn simulated(
+        &self,
+        stage: &str,
+        rounds: u64,
+        init: Option<&str>,
+        sites: &[&str],
+    ) -> Vec<String> {
+        let of = self.path("berlin").join(stage);
+        let sources: Vec<String> =
+            sites.iter().map(|site| format!("{:?}", self.path(site).join("rows.csv"))).collect();
+        let mut command = gradvine();
+        let out = format!("simulated-{stage}");
+        command.current_dir(self.folder.path()).arg("simulate").arg(of.join("experiment.toml"));
+        command.arg("--topology").arg(of.join("topology.toml"));
+        command.args(["--out", &out, "--set", &format!("data.sources=[{}]", sources.join(","))]);
+        command.args(["--set", &format!("run.rounds={rounds}")]);
+        if let Some(init) = init {
+            let model = self.path("berlin").join(init).join("model-mean.safetensors");
+            command.args(["--set", &format!("model.init={}", model.display())]);
+        }
+        command.assert().success();
+        let summary = json(&self.folder.path().join(out).join("summary.json"));
+        ["mean_digest", "digest"].map(|key| summary[key].as_str().unwrap().to_string()).into()
+    }
+}
+
+#[test]
+fn three_sites_train_after_three_commands_each() {
+    let mut sites = Sites::new(3, &["run.rounds=20"]);
+    let tickets = sites.invite(&["lyon", "rome"]);
+    sites.join(1, "lyon", &tickets["lyon"]);
+    sites.join(2, "rome", &tickets["rome"]);
+    // Used, and then altered.
+    let altered = tickets["lyon"].replace("gv1", "gv1aa");
+    sites.make(3, "oslo");
+    for (ticket, why) in [(&tickets["lyon"], "was used already"), (&altered, "was altered")] {
+        let refused = within(&sites.path("oslo"), &["join", ticket, "--data", "rows.csv"]).code(2);
+        let errors = String::from_utf8_lossy(&refused.get_output().stderr).to_string();
+        assert!(errors.contains(why), "{errors}");
+    }
+    sites.start("lyon");
+    sites.start("rome");
+    for site in ["berlin", "lyon", "rome"] {
+        assert_eq!(sites.running.get_mut(site).unwrap().end().0, Some(0), "{site}");
+    }
+    let (rounds, mean, digest) = sites.ended("berlin", "training");
+    for site in ["lyon", "rome"] {
+        assert_eq!(sites.ended(site, "training"), (rounds, mean.clone(), digest.clone()));
+        assert!(sites.typed[site] <= 3, "{:?}", sites.typed);
+    }
+    assert_eq!(rounds, 20);
+    let all = ["berlin", "lyon", "rome"];
+    assert_eq!(sites.simulated("training", rounds, None, &all), [mean, digest]);
+    // The key has not left its site.
+    let key = fs::read(sites.path("lyon").join("node.key")).unwrap();
+    let secret = &key[key.len() - 64..key.len() - 32];
+    for site in ["berlin", "rome"] {
+        let book = fs::read(sites.path(site).join("run.json")).unwrap();
+        assert!(!book.windows(32).any(|part| part == secret));
+    }
+}
+
+#[test]
+#[ignore = "slow"]
+fn five_sites_change_a_setting_lose_one_and_gain_one() {
+    let names = ["berlin", "lyon", "rome", "oslo", "madrid"];
+    let mut sites = Sites::new(5, &["run.rounds=100000000", "run.evaluate_every=100000"]);
+    let tickets = sites.invite(&names[1..]);
+    for (number, site) in names.iter().enumerate().skip(1) {
+        sites.join(number, site, &tickets[*site]);
+    }
+    names[1..].iter().for_each(|site| sites.start(site));
+    sites.until_training(&names, "rounds = 100000000");
+
+    // A changed setting, from the mean of the first stage.
+    sites.typed("lyon", &["propose", "--set", "optimizer.step=0.05", "--reason", "it jumps"]);
+    sites.accept(&["berlin", "rome"]);
+    sites.until_training(&names, "step = 0.05");
+    // A removed site: the others go on without it.
+    sites.typed("berlin", &["remove", "madrid", "--reason", "its rows are counted twice"]);
+    sites.accept(&["oslo", "rome"]);
+    let mut madrid = sites.running.remove("madrid").unwrap();
+    assert_eq!(madrid.end().0, Some(0));
+    let left = ["berlin", "lyon", "rome", "oslo"];
+    left.iter().for_each(|site| until("the removal", || sites.version(site) == 9));
+    // An added site.
+    let tickets = sites.invite(&["nice", "--reason", "more rows"]);
+    sites.accept(&["oslo", "lyon"]);
+    until("the consent", || sites.version("berlin") == 10);
+    sites.join(5, "nice", &tickets["nice"]);
+    sites.start("nice");
+    let now = ["berlin", "lyon", "rome", "oslo", "nice"];
+    sites.until_training(&["nice"], "step = 0.05");
+    left.iter().for_each(|site| until("the new site", || sites.version(site) == 11));
+    until("rounds with the new site", || {
+        let run = sites.path("nice").join("training/status.json");
+        fs::read_to_string(run).is_ok_and(|text| text.contains("training"))
+    });
+    // Enough.
+    sites.typed("rome", &["propose", "--set", "run.rounds=1"]);
+    sites.accept(&["oslo", "berlin"]);
+    for site in now {
+        assert_eq!(sites.running.get_mut(site).unwrap().end().0, Some(0), "{site}");
+        assert_eq!(sites.version(site), 12);
+    }
+    let mut init = None;
+    for (stage, members) in
+        [("training-7", &names[..]), ("training-8", &names), ("training-9", &left)]
+            .into_iter()
+            .chain([("training", &now[..])])
+    {
+        let (rounds, mean, digest) = sites.ended("berlin", stage);
+        for site in members.iter().filter(|site| **site != "madrid" && **site != "nice") {
+            assert_eq!(sites.ended(site, stage), (rounds, mean.clone(), digest.clone()));
+        }
+        // The simulator repeats each stage to the bit.
+        assert_eq!(sites.simulated(stage, rounds, init, members), [mean, digest], "{stage}");
+        init = Some(stage);
+    }
+    println!("commands typed: {:?}", sites.typed);
+}
+
+#[test]
+fn what_is_missing_or_wrong_is_named() {
+    let folder = folder();
+    fs::write(folder.path().join("rows.csv"), rows(0)).unwrap();
+    let refused = |arguments: &[&str]| {
+        let mut command = program();
+        command.current_dir(folder.path()).args(arguments);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for (arguments, words) in [
+        (&["start"][..], "holds no run"),
+        (&["approve"], "holds no run"),
+        (&["join", "gv2abc"], "this is no ticket"),
+        (&["init", "a b"], "no name of a site"),
+        (&["init", "h", "--site", "a"], "--data"),
+        (&["init", "h", "--site", "a", "--data", "rows.csv"], "--sites"),
+        (&["init", "h", "--site", "a", "--data", "rows.csv", "--sites", "1"], "expected 2 to"),
+        (
+            &["init", "h", "--site", "a", "--data", "rows.csv", "--topology", "cloud"],
+            "expected one of ring",
+        ),
+        (&["init", "h", "--site", "a", "--data", "none.csv", "--sites", "2"], "none.csv"),
+        (
+            &["init", "h", "--site", "a", "--data", "rows.csv", "--sites", "2", "--target", "c"],
+            "--target",
+        ),
+    ] {
+        let errors = refused(arguments);
+        assert!(errors.contains(words), "{arguments:?}: {errors}");
+    }
+    assert!(!folder.path().join("run.json").exists());
+    let init = ["init", "h", "--site", "a", "--data", "rows.csv", "--sites", "2"];
+    within(folder.path(), &[&init[..], &["--address", "127.0.0.1:4001"]].concat()).success();
+    for (arguments, words) in [
+        (&init[..], "holds a run already"),
+        (&["invite", "a"], "a member of the run already"),
+        (&["invite", "b", "c"], "training begins with 2 sites"),
+        (&["approve", "b", "1111-1111"], "does not ask to join"),
+        (&["accept"], "nothing is proposed"),
+        (&["remove", "b"], "no site of the run has this name"),
+        (&["propose", "--set", "optimizer.step=0.05"], "may not change before it has begun"),
+        (&["propose", "--set", "optimizer.stepp=1"], "optimizer.step"),
+    ] {
+        let errors = refused(arguments);
+        assert!(errors.contains(words), "{arguments:?}: {errors}");
+    }
+}
