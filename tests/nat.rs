@@ -7,6 +7,8 @@
 
 #[path = "common/command.rs"]
 mod command;
+#[path = "nat/tickets.rs"]
+mod tickets;
 
 use std::{
     collections::BTreeMap,

@@ -31,9 +31,8 @@ use libp2p_stream::{IncomingStreams, OpenStreamError};
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 
 use super::{
-    driver::links::SHUTDOWN,
     relay::reservations::{Reservations, relay_of},
-    runtime,
+    runtime::{SHUTDOWN, runtime},
     transport::{
         dial::{address, root},
         dialled::Dialled,

@@ -30,7 +30,6 @@ use tokio::{
 use super::{
     Place, VERSION,
     answers::{CHUNK, Counterpart, STEP, Served, TRIPS, clock, probe_protocol, send_for, serve},
-    driver::links::SHUTDOWN,
     link::{
         handshake::{Purpose, protocol},
         session::random,
@@ -38,7 +37,7 @@ use super::{
     },
     neighbour::Neighbour,
     relay::reservations::{Reservations, relay_of},
-    runtime,
+    runtime::{SHUTDOWN, runtime},
     transport::{
         dial::{dial_trouble, root},
         dialled::Dialled,

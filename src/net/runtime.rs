@@ -1,6 +1,11 @@
 //! The threads on which hosts run.
 
+use std::time::Duration;
+
 use crate::{drive::RunError, memory, threads};
+
+/// How long the tasks of a runtime have to end.
+pub(crate) const SHUTDOWN: Duration = Duration::from_secs(1);
 
 /// Address space for the network and for each of its nodes, in bytes, beside that of threads.
 const SPACE: u64 = 32 << 20;

@@ -13,6 +13,7 @@ use gradvine::{
 use crate::{
     book::{Book, Site},
     document::Run,
+    notes::StageEnd,
 };
 
 /// The folder of the files that are made from the run.
@@ -77,6 +78,15 @@ pub fn write_files(site: &Site, book: &Book) -> Result<Stage, NotYet> {
         let Some(end) = book.notes.end_of(number, name) else {
             return Err(NotYet::Waits(format!("{name} has not said how stage {number} ended")));
         };
+        // Whoever took part has the same results.
+        let own = book.notes.end_of(number, &book.site);
+        let is_same = |own: &StageEnd| {
+            (own.rounds, &own.digest, &own.settings) == (end.rounds, &end.digest, &end.settings)
+        };
+        if own.is_some_and(|own| !is_same(own)) {
+            let why = format!("{name} says that stage {number} has other results than here");
+            return Err(NotYet::Wrong(ConfigError::at("run", why)));
+        }
         rounds_before = end.rounds;
         let rounds = Experiment::parse(&stage.experiment, &[])?.run.rounds;
         let Some(left) = rounds.checked_sub(end.rounds).filter(|left| *left > 0) else {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gradvine::{
     config::ConfigError,
     experiment::Experiment,
-    net::{Keypair, VERSION, identity},
+    net::{Desk, Keypair, VERSION, ask, identity},
 };
 use tempfile::TempDir;
 
@@ -235,6 +235,40 @@ fn a_ticket_is_good_once_until_it_expires_for_its_name_and_its_run() {
     };
     let why = berlin.asked(&late.key(), &sync).unwrap_err();
     assert!(why.contains("no member"), "{why}");
+}
+
+/// So many keys that nobody has invited ask a site, over its real host; its member is answered.
+fn guess(count: usize) {
+    let places = begun(&["a", "b", "c"], Consent::Majority);
+    let told = Told::default();
+    let answers = answers(&places[0].site, &told);
+    answers.let_in(places[0].book().callers());
+    let listen = ["/ip4/127.0.0.1/tcp/0".to_string()];
+    let desk = Desk::open(&places[0].site.key, &listen, &[], &answers).unwrap();
+    let peer = places[0].site.key.public().to_peer_id();
+    let within = std::time::Duration::from_secs(20);
+    for _ in 0..count {
+        let guessed = Keypair::generate_ed25519();
+        let question = serde_json::to_vec(&Question::Look).unwrap();
+        let reply = ask(&guessed, (peer, &desk.listen), &question, within);
+        // The gate may also drop one of many at once.
+        assert!(reply.is_err(), "{reply:?}");
+    }
+    let member = places[0].site.member("a", Vec::new());
+    let address = [desk.listen[0].to_string()];
+    sync(&places[1].site, &member, &address).unwrap();
+    assert!(told.all(&places[0].book()), "no stage has ended");
+}
+
+#[test]
+fn guessed_tickets_are_refused_and_members_are_answered() {
+    guess(30);
+}
+
+#[test]
+#[ignore = "slow"]
+fn ten_thousand_guessed_tickets_are_refused() {
+    guess(10_000);
 }
 
 #[test]

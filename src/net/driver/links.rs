@@ -14,12 +14,9 @@ use super::status::Status;
 use crate::{
     cluster::{event::Event, message::StartMessage},
     gossip::Cause,
-    net::host::Host,
+    net::{host::Host, runtime::SHUTDOWN},
     units::NodeId,
 };
-
-/// How long the tasks of a runtime have to end.
-pub(crate) const SHUTDOWN: Duration = Duration::from_secs(1);
 
 /// The links of a libp2p host. Dropping them closes everything.
 pub(crate) struct Links {

@@ -14,7 +14,7 @@ mod runs;
 use std::{
     fmt,
     path::PathBuf,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use futures::StreamExt;
@@ -44,7 +44,7 @@ use super::{
 use crate::{config::ConfigError, mixing::Topology, run::Security, units::NodeId};
 use bounds::Bounds;
 use limited::{Limited, Limits};
-use runs::{changed, sites};
+use runs::sites;
 
 /// How long a place stays reserved without being renewed; nodes renew theirs in time.
 const RESERVATION: Duration = Duration::from_secs(3600);
@@ -61,6 +61,9 @@ const MEGABIT: f64 = 1e6 / 8.0;
 
 /// The sites that may join each run while the relay runs.
 const JOINING: usize = 128;
+
+/// How often a relay reads the files of its runs.
+const READ: Duration = Duration::from_secs(1);
 
 /// How often a relay looks whether to stop.
 const POLL: Duration = Duration::from_millis(100);
@@ -173,8 +176,8 @@ pub struct Relay {
     names: LiteMap<PeerId, String>,
     addresses: Vec<Multiaddr>,
     refusals: Refusals,
-    /// The runs whose sites are served, and when each was read.
-    runs: Vec<(PathBuf, Option<SystemTime>)>,
+    /// The runs whose sites are served.
+    runs: Vec<PathBuf>,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -218,7 +221,7 @@ impl Relay {
             names,
             addresses,
             refusals: Refusals::new("no topology and no run of this relay names it"),
-            runs: file.runs.iter().map(|path| (path.clone(), changed(path))).collect(),
+            runs: file.runs.clone(),
             runtime,
         })
     }
@@ -268,19 +271,23 @@ impl Relay {
     /// Carries links until `stop` returns true; it is called again and again. `observe` receives
     /// what happens; of a node that causes many events only some.
     pub fn run(self, mut observe: impl FnMut(RelayEvent), mut stop: impl FnMut() -> bool) {
-        let Relay { mut swarm, mut names, mut refusals, mut runs, runtime, .. } = self;
+        let Relay { mut swarm, mut names, mut refusals, runs, runtime, .. } = self;
         let mut bounds = Bounds::default();
         let mut observe = |event| bounds.pass(event, Instant::now(), &mut observe);
         runtime.block_on(async {
             let mut tick = tokio::time::interval(POLL);
+            let mut read = Instant::now();
             loop {
                 let event = tokio::select! {
                     event = swarm.select_next_some() => event,
                     _ = tick.tick() => match stop() {
                         true => return,
                         false => {
-                            let allowed = &mut swarm.behaviour_mut().allowed;
-                            read_again(&mut runs, &mut names, allowed);
+                            if read.elapsed() >= READ {
+                                let allowed = &mut swarm.behaviour_mut().allowed;
+                                read_again(&runs, &mut names, allowed);
+                                read = Instant::now();
+                            }
                             continue;
                         }
                     },
@@ -302,22 +309,23 @@ impl Relay {
     }
 }
 
-/// Serves the sites of runs that have changed.
+/// Serves the sites that have joined a run, or were invited, since it was read last.
 fn read_again(
-    runs: &mut [(PathBuf, Option<SystemTime>)],
+    runs: &[PathBuf],
     names: &mut LiteMap<PeerId, String>,
     allowed: &mut allow_block_list::Behaviour<allow_block_list::AllowedPeers>,
 ) {
-    for (path, read) in runs.iter_mut().filter(|(path, read)| changed(path) != *read) {
-        *read = changed(path);
+    for path in runs {
         match sites(path) {
             Ok(sites) => {
                 for (peer, name) in sites {
-                    allowed.allow_peer(peer);
-                    names.insert(peer, name);
+                    if names.insert(peer, name).is_none() {
+                        allowed.allow_peer(peer);
+                    }
                 }
             }
-            Err(error) => tracing::warn!("the relay serves the sites that it knew: {error}"),
+            // It is tried again.
+            Err(error) => tracing::debug!("the relay serves the sites that it knew: {error}"),
         }
     }
 }

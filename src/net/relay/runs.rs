@@ -1,6 +1,6 @@
 //! The sites of a run that a relay serves, as the document of the run lists them.
 
-use std::{fs, path::Path, time::SystemTime};
+use std::{fs, path::Path};
 
 use libp2p::PeerId;
 use litemap::LiteMap;
@@ -53,9 +53,4 @@ pub(super) fn sites(path: &Path) -> Result<LiteMap<PeerId, String>, ConfigError>
     let invited = book.history.iter().flat_map(|version| &version.run.invitations);
     let all = members.chain(invited.map(|one| (&one.ticket, &one.site)));
     Ok(all.filter_map(|(peer, name)| Some((peer.parse().ok()?, name.clone()))).collect())
-}
-
-/// When a file was changed last.
-pub(super) fn changed(path: &Path) -> Option<SystemTime> {
-    fs::metadata(path).and_then(|meta| meta.modified()).ok()
 }

@@ -27,7 +27,8 @@ pub(crate) struct Args {
     #[arg(long)]
     auto: bool,
     /// Hours until the ticket expires
-    #[arg(long, value_name = "HOURS", default_value_t = 168, value_parser = clap::value_parser!(u64).range(1..=8760))]
+    #[arg(long, value_name = "HOURS", default_value_t = 168)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=8760))]
     hours: u64,
     /// Why, for the other sites, once training has begun
     #[arg(long, value_name = "TEXT")]
