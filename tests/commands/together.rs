@@ -118,6 +118,15 @@ impl Sites {
         assert_eq!(joins.end().0, Some(0));
     }
 
+    /// A site joins with a ticket that needs no approval.
+    fn join_at_once(&mut self, number: usize, site: &'static str, ticket: &str) {
+        self.make(number, site);
+        let place = self.place(number);
+        let mut arguments = vec!["join", ticket, "--data", "rows.csv"];
+        arguments.extend(place.iter().map(String::as_str));
+        self.typed(site, &arguments);
+    }
+
     /// The newest version that a site knows.
     fn version(&self, site: &str) -> u64 {
         let book = json(&self.path(site).join("run.json"));
@@ -276,6 +285,42 @@ fn five_sites_change_a_setting_lose_one_and_gain_one() {
         init = Some(stage);
     }
     println!("commands typed: {:?}", sites.typed);
+}
+
+#[test]
+#[ignore = "slow"]
+fn a_dead_site_is_removed_and_the_others_go_on_from_the_newest_model() {
+    let mut sites = Sites::new(4, &["run.rounds=100000000", "run.evaluate_every=100000"]);
+    let tickets = sites.invite(&["lyon", "rome", "madrid", "--auto"]);
+    for (number, site) in [(1, "lyon"), (2, "rome"), (3, "madrid")] {
+        sites.join_at_once(number, site, &tickets[site]);
+        sites.start(site);
+    }
+    let all = ["berlin", "lyon", "rome", "madrid"];
+    sites.until_training(&all, "rounds = 100000000");
+    let status = sites.path("rome").join("training/status.json");
+    until("rounds", || fs::read_to_string(&status).is_ok_and(|text| text.contains("training")));
+    sites.running.remove("madrid").unwrap().signal("KILL");
+    // The first one of those that are left, which would give its model to all, is started again.
+    sites.running.remove("berlin").unwrap().signal("KILL");
+    sites.typed("lyon", &["remove", "madrid", "--reason", "its machine is gone"]);
+    sites.accept(&["rome"]);
+    sites.start("berlin");
+    sites.accept(&["berlin"]);
+    let left = ["berlin", "lyon", "rome"];
+    left.iter().for_each(|site| until("the removal", || sites.version(site) == 7));
+    for site in left {
+        let path = sites.path(site).join("run/topology.toml");
+        let is_three = || fs::read_to_string(&path).is_ok_and(|text| !text.contains("madrid"));
+        until("a stage of three", is_three);
+    }
+    sites.typed("rome", &["propose", "--set", "run.rounds=1"]);
+    sites.accept(&["lyon"]);
+    for site in left {
+        assert_eq!(sites.running.get_mut(site).unwrap().end().0, Some(0), "{site}");
+    }
+    let ended = sites.ended("berlin", "training");
+    assert!(left.iter().all(|site| sites.ended(site, "training") == ended));
 }
 
 #[test]

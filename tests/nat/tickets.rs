@@ -130,8 +130,8 @@ fn sites_behind_a_nat_late_and_at_a_new_address_train_by_tickets() {
     // In the middle of the run oslo gets another address.
     let name = sites.world.name("n3");
     let old = format!("{}/24", public(3));
-    run(&["ip", "-n", &name, "addr", "add", "9.9.9.77/24", "dev", "wan"]);
     run(&["ip", "-n", &name, "addr", "del", &old, "dev", "wan"]);
+    run(&["ip", "-n", &name, "addr", "add", "9.9.9.77/24", "dev", "wan"]);
     run(&["ip", "-n", &name, "route", "replace", "default", "dev", "wan"]);
     let moved = "node oslo: its addresses are now [/ip4/9.9.9.77/tcp/4001]";
     until_within(LONG, "the new address at a neighbour", || {

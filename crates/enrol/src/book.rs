@@ -82,9 +82,9 @@ pub struct Book {
     /// The digests of the versions that this site has declined.
     #[serde(default)]
     pub declined: BTreeSet<String>,
-    /// The stage whose files are in the node's run directory.
+    /// The stage whose files are in the node's run directory, and the rounds of those before it.
     #[serde(default)]
-    pub training: Option<u64>,
+    pub training: Option<(u64, u64)>,
     /// Why the history of another site contradicts this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conflict: Option<String>,
@@ -200,6 +200,19 @@ impl Book {
         let number = earlier.stage()?.number;
         self.history.iter().map(|version| &version.run).find(|run| run.number == number)
     }
+}
+
+/// The newest model of a site.
+#[derive(Clone, Debug)]
+pub struct Newest {
+    /// The rounds of all stages so far.
+    pub rounds: u64,
+    /// Whether it is the mean of all sites, or this site's own.
+    pub mean: bool,
+    /// Its digest.
+    pub digest: String,
+    /// Settings that it needs in a next stage.
+    pub settings: Vec<String>,
 }
 
 /// A site's folder.
@@ -439,16 +452,29 @@ impl Site {
         book.history = history;
     }
 
-    /// Says how a stage has ended here.
-    pub fn ended(
-        &self,
-        book: &mut Book,
-        (stage, rounds): (u64, u64),
-        digest: String,
-        settings: Vec<String>,
-    ) {
+    /// Says how a stage has ended here: with this model, after so many rounds of all stages. With
+    /// none the newest model of an earlier stage stands.
+    pub fn ended(&self, book: &mut Book, stage: u64, newest: Option<Newest>) {
         let (run, site) = (book.run().id.clone(), book.site.clone());
-        let end = StageEnd { run, site, stage, rounds, digest, settings, signature: String::new() };
+        let earlier = book.notes.ends.iter().find(|end| end.site == site).cloned();
+        let none = || StageEnd {
+            run,
+            site,
+            stage,
+            rounds: 0,
+            model: None,
+            mean: false,
+            digest: String::new(),
+            settings: Vec::new(),
+            signature: String::new(),
+        };
+        let end = StageEnd { stage, ..earlier.unwrap_or_else(none) };
+        let end = match newest {
+            Some(Newest { rounds, mean, digest, settings }) => {
+                StageEnd { rounds, model: Some(stage), mean, digest, settings, ..end }
+            }
+            None => end,
+        };
         let notes = Notes { ends: vec![end.signed(&self.key)], ..Notes::default() };
         let history = std::mem::take(&mut book.history);
         book.notes.merge(notes, &history);

@@ -24,11 +24,11 @@ mod tests;
 mod ticket;
 
 pub use ask::{Joining, NoAnswer, join, look, sync};
-pub use book::{Book, Site, fingerprint, now};
+pub use book::{Book, Newest, Site, fingerprint, now};
 pub use desk::{Told, answers};
 pub use document::{
     Consent, Invitation, MOST_SITES, Member, Run, Version, check_history, check_name,
 };
 pub use notes::{Announcement, Notes, Proposal, StageEnd};
-pub use stage::{NotYet, Stage, settings_of, write_files};
+pub use stage::{FirstModel, NotYet, Stage, newest_of, write_files};
 pub use ticket::Ticket;

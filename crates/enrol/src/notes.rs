@@ -68,7 +68,12 @@ pub struct StageEnd {
     pub stage: u64,
     /// The rounds of all stages so far.
     pub rounds: u64,
-    /// The digest of the mean model.
+    /// The stage of its newest model; none if no rounds were done yet.
+    pub model: Option<u64>,
+    /// Whether that is the mean of all sites. Otherwise the stage was cut off, as a site was gone,
+    /// and it is this site's own.
+    pub mean: bool,
+    /// The digest of the model.
     pub digest: String,
     /// Settings of the experiment that the model needs, such as the scale of its features.
     pub settings: Vec<String>,
@@ -78,8 +83,16 @@ pub struct StageEnd {
 
 impl StageEnd {
     fn words(&self) -> Vec<u8> {
-        let words = (&self.run, &self.site, self.stage, self.rounds, &self.digest, &self.settings);
+        let model = (self.model, self.mean, &self.digest, &self.settings);
+        let words = (&self.run, &self.site, self.stage, self.rounds, model);
         serde_json::to_vec(&words).expect("texts serialise")
+    }
+
+    /// Whether two sites have the same results, as far as they must.
+    pub fn agrees_with(&self, other: &StageEnd) -> bool {
+        let of = |end: &StageEnd| (end.rounds, end.digest.clone(), end.settings.clone());
+        let alike = self.mean && other.mean && self.model == other.model;
+        !alike || of(self) == of(other)
     }
 
     /// The record, signed.

@@ -7,13 +7,12 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use gradvine::{
-    config::ConfigError, data::write_atomically, experiment::Experiment, learn::SavedModel,
+    config::ConfigError, data::write_atomically, digest, experiment::Experiment, learn::SavedModel,
 };
 
 use crate::{
-    book::{Book, Site},
+    book::{Book, Newest, Site},
     document::Run,
-    notes::StageEnd,
 };
 
 /// The folder of the files that are made from the run.
@@ -26,8 +25,19 @@ pub struct Stage {
     pub number: u64,
     /// The rounds of the stages before it.
     pub rounds_before: u64,
-    /// The site that gives its first model to all, if there was a stage before, and that stage.
-    pub model_of: Option<(String, u64)>,
+    /// Whose model all begin with, if there was one.
+    pub first: Option<FirstModel>,
+}
+
+/// The model that a stage begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FirstModel {
+    /// The site that gives it to all.
+    pub site: String,
+    /// The stage that it is from.
+    pub stage: u64,
+    /// Whether it is the mean of that stage, or the site's own.
+    pub mean: bool,
 }
 
 /// Why the files of a stage cannot be written.
@@ -72,18 +82,15 @@ pub fn write_files(site: &Site, book: &Book) -> Result<Stage, NotYet> {
     };
     let digest = stage.digest();
     let mut sets = vec![format!("run.id={}-{}", run.id, &digest[..12])];
-    let model_of = giver(book, stage);
-    let mut rounds_before = 0;
-    if let Some((name, number)) = model_of {
+    let giver = giver(book, stage);
+    let (mut rounds_before, mut first) = (0, None);
+    if let Some((name, number)) = giver {
         let Some(end) = book.notes.end_of(number, name) else {
             return Err(NotYet::Waits(format!("{name} has not said how stage {number} ended")));
         };
         // Whoever took part has the same results.
         let own = book.notes.end_of(number, &book.site);
-        let is_same = |own: &StageEnd| {
-            (own.rounds, &own.digest, &own.settings) == (end.rounds, &end.digest, &end.settings)
-        };
-        if own.is_some_and(|own| !is_same(own)) {
+        if own.is_some_and(|own| !own.agrees_with(end)) {
             let why = format!("{name} says that stage {number} has other results than here");
             return Err(NotYet::Wrong(ConfigError::at("run", why)));
         }
@@ -93,8 +100,11 @@ pub fn write_files(site: &Site, book: &Book) -> Result<Stage, NotYet> {
             return Err(NotYet::Over(end.rounds));
         };
         sets.push(format!("run.rounds={left}"));
-        sets.push(format!("model.init=from:{name}"));
-        sets.extend(end.settings.iter().cloned());
+        if let Some(stage) = end.model {
+            sets.push(format!("model.init=from:{name}"));
+            sets.extend(end.settings.iter().cloned());
+            first = Some(FirstModel { site: name.into(), stage, mean: end.mean });
+        }
     }
     let experiment = Experiment::parse(&stage.experiment, &sets)?;
     // The addresses of now, on which no digest depends.
@@ -113,17 +123,17 @@ pub fn write_files(site: &Site, book: &Book) -> Result<Stage, NotYet> {
         write_atomically(&path, &[text.as_bytes()])
             .map_err(|error| wrong(&path)(error.to_string()))?;
     }
-    let model_of = model_of.map(|(name, number)| (name.to_string(), number));
-    Ok(Stage { number: stage.number, rounds_before, model_of })
+    Ok(Stage { number: stage.number, rounds_before, first })
 }
 
-/// The settings that a mean model needs in a next stage: what was done with the features before
+/// A model as a next stage takes it: its digest, and what was done with the features before
 /// training, which every site must keep.
 ///
 /// # Errors
 /// If the model cannot be read.
-pub fn settings_of(model: &Path) -> Result<Vec<String>, ConfigError> {
+pub fn newest_of(model: &Path, rounds: u64, mean: bool) -> Result<Newest, ConfigError> {
     let saved = SavedModel::read(model)?;
+    let digest = digest::of_model(&saved.x);
     let mut settings = Vec::new();
     let mut set = |key: &str, value: Result<toml::Value, toml::ser::Error>| {
         let value = value.map_err(|error| ConfigError::at(key, error.to_string()))?;
@@ -140,5 +150,5 @@ pub fn settings_of(model: &Path) -> Result<Vec<String>, ConfigError> {
     if let Some(schema) = &saved.schema {
         set("data.schema", toml::Value::try_from(schema.filled(&constants.fills)))?;
     }
-    Ok(settings)
+    Ok(Newest { rounds, mean, digest, settings })
 }

@@ -88,7 +88,8 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
     }
     let shown = Shown { json: args.json, quiet: args.quiet };
     // As the user wanted, if it has left.
-    let result = run_node(builder, &args.node, args.out.as_deref(), shown, &interrupt)?;
+    let out = args.out.as_deref();
+    let result = run_node(builder, (&args.node, out), shown, &interrupt, &|| false)?;
     let Some((result, design)) = result else { return Ok(()) };
     Ok(result.summary.check_participation(&design.experiment.run)?)
 }
@@ -102,13 +103,14 @@ pub(crate) struct Shown {
     pub quiet: bool,
 }
 
-/// Runs a node to its end and shows its run. Without a result it has left the run.
+/// Runs a node to its end and shows its run. Without a result it has left the run. It ends early
+/// once `stops` returns true.
 pub(crate) fn run_node(
     builder: NodeBuilder,
-    file: &Path,
-    out: Option<&Path>,
+    (file, out): (&Path, Option<&Path>),
     shown: Shown,
     interrupt: &Interrupt,
+    stops: &dyn Fn() -> bool,
 ) -> Result<Option<(NodeResult, Arc<Design>)>, Exit> {
     // Before the run directory is made.
     let page = Page::open(builder.status()).map_err(|error| error.within(file.display()))?;
@@ -138,7 +140,7 @@ pub(crate) fn run_node(
     }
     let mut display = Display::new(rounds, speaks, false, interrupt);
     let mut show = |event: Event| display.follow(event);
-    let ended = prepared.run(recorder, &mut show, &mut || interrupt.is_set());
+    let ended = prepared.run(recorder, &mut show, &mut || interrupt.is_set() || stops());
     drop(watcher);
     let result = match ended {
         Err(EndError::Left(ending)) => {

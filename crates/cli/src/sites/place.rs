@@ -164,18 +164,28 @@ pub(crate) fn found_addresses(listen: &[String]) -> Vec<String> {
 /// Returns these addresses.
 pub(crate) fn announce(site: &Site, listen: &[String]) -> Result<Vec<String>, ConfigError> {
     site.change(|book| {
+        let known = book.me().map(|me| book.addresses_of(me).to_vec()).unwrap_or_default();
         let addresses = match book.addresses.is_empty() {
             true => found_addresses(listen),
             false => book.addresses.clone(),
         };
+        // A machine between two addresses has none: the last one stays.
+        if is_local(&addresses) && !known.is_empty() {
+            return Ok(known);
+        }
         site.announce(book, addresses.clone());
         Ok(addresses)
     })
 }
 
+/// Whether only programs on this machine reach these.
+fn is_local(addresses: &[String]) -> bool {
+    addresses.iter().all(|one| one.starts_with("/ip4/127.") || one.starts_with("/ip6/::1/"))
+}
+
 /// Warns if other machines cannot reach any of these.
 pub(crate) fn warn_of(addresses: &[String]) {
-    if addresses.iter().all(|one| one.starts_with("/ip4/127.") || one.starts_with("/ip6/::1/")) {
+    if is_local(addresses) {
         note!(
             "warning: only programs on this machine reach this site; --address HOST says where \
              others reach it"

@@ -20,7 +20,7 @@ use gradvine::{
     run::NodeFile,
 };
 use gradvine_doctor::{Level, Options, examine};
-use gradvine_enrol::{Book, NotYet, Site, Stage, Told, answers, settings_of, write_files};
+use gradvine_enrol::{Book, NotYet, Site, Stage, Told, answers, newest_of, write_files};
 use gradvine_terminal::{Exit, Interrupt, note, warnings};
 
 use super::{
@@ -37,6 +37,9 @@ const LOOK: Duration = Duration::from_millis(200);
 /// and where only a change can have.
 const HEARS: Duration = Duration::from_secs(15);
 const LONGEST: Duration = Duration::from_secs(120);
+
+/// The experiment of the present stage.
+const EXPERIMENT: &str = "run/experiment.toml";
 
 /// The mean model of a run directory.
 const MEAN: &str = "model-mean.safetensors";
@@ -82,55 +85,74 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
         site: Arc::clone(&site),
         stage: Arc::new(AtomicU64::new(0)),
         ends: Arc::new(AtomicBool::new(false)),
+        cut: Arc::new(AtomicBool::new(false)),
     };
     let _watch = Watch::start(common.clone())?;
     loop {
         let Some(stage) = gather(&common, &interrupt)? else { return Ok(()) };
         let out = NodeFile::load(&site.node())?.out;
-        set_aside(&site, &out, stage.number)?;
+        set_aside(&site, &out, &stage)?;
         check(&site)?;
-        match train(args, &common, &stage, &interrupt)? {
-            Some(result) if site.book()?.me().is_none() => {
-                let folder = result.directory.unwrap_or_default();
-                note!("this site was removed from the run; its model is in {}", folder.display());
-                return Ok(());
+        let ran = train(args, &common, &stage, &interrupt);
+        let within = patience(&site, &ran)?;
+        let goes_on = continues(&common, &stage, within, &interrupt)?;
+        if goes_on || ran.is_ok() {
+            conclude(&site, &out, (stage.number, stage.rounds_before))?;
+        }
+        if site.book()?.me().is_none() {
+            note!("this site was removed from the run; its model is in {}", out.display());
+            return Ok(());
+        }
+        match (goes_on, ran) {
+            (true, _) => {}
+            (false, Ok(Some(result))) => {
+                let experiment = Experiment::load(&site.folder.join(EXPERIMENT), &[])?;
+                return Ok(result.summary.check_participation(&experiment.run)?);
             }
-            Some(result) => {
-                let experiment = Experiment::load(&site.folder.join("run/experiment.toml"), &[])?;
-                if !continues(&common, &stage, (&result, &experiment), &interrupt)? {
-                    return Ok(result.summary.check_participation(&experiment.run)?);
-                }
-            }
-            None => return Ok(()),
+            (false, Ok(None)) => return Ok(()),
+            (false, Err(why)) => return Err(why),
         }
     }
 }
 
-/// Whether another stage follows this one. If the others have ended it early because they have
-/// agreed on a change, this site may hear of the change a moment later.
+/// How long a site that has ended a stage waits for the news that another one follows. If the
+/// others have ended it early because they have agreed on a change, it may hear of the change a
+/// moment later.
+fn patience(site: &Site, ran: &Result<Option<NodeResult>, Exit>) -> Result<Duration, Exit> {
+    let experiment = Experiment::load(&site.folder.join(EXPERIMENT), &[])?;
+    Ok(match ran {
+        Ok(Some(result)) if result.summary.rounds < experiment.run.rounds => {
+            match experiment.run.stop_early {
+                Some(_) => HEARS,
+                None => LONGEST,
+            }
+        }
+        // Another site may have cut the stage off.
+        Err(Exit::Failed(_)) => HEARS,
+        _ => Duration::ZERO,
+    })
+}
+
+/// Whether another stage follows this one, or this site is no member any more.
 fn continues(
     common: &Common,
     stage: &Stage,
-    (result, experiment): (&NodeResult, &Experiment),
+    within: Duration,
     interrupt: &Interrupt,
 ) -> Result<bool, Exit> {
     let site = &common.site;
-    let is_short = result.summary.rounds < experiment.run.rounds;
-    let is_explained = experiment.run.stop_early.is_some();
-    let within = match (is_short, is_explained) {
-        (false, _) => Duration::ZERO,
-        (true, true) => HEARS,
-        (true, false) => LONGEST,
-    };
     let file = NodeFile::load(&site.node())?;
     let mut desk = None;
     let began = Instant::now();
     loop {
         let book = site.book()?;
-        if book.stage().is_none_or(|now| now.number != stage.number) {
+        if interrupt.is_set() {
+            return Ok(false);
+        }
+        if book.stage().is_none_or(|now| now.number != stage.number) || book.me().is_none() {
             return Ok(true);
         }
-        if began.elapsed() >= within || interrupt.is_set() {
+        if began.elapsed() >= within {
             return Ok(false);
         }
         if desk.is_none() {
@@ -193,6 +215,14 @@ fn gather(common: &Common, interrupt: &Interrupt) -> Result<Option<Stage>, Exit>
             );
             return Err(ConfigError::at("run", problem).into());
         }
+        if let (Some(before), Some(now)) = (book.training, book.stage())
+            && before.0 != now.number
+            && book.notes.end_of(before.0, &book.site).is_none()
+        {
+            // This program was stopped in the middle of that stage.
+            conclude(site, &file.out, before)?;
+            continue;
+        }
         match write_files(site, &book) {
             Ok(stage) => return Ok(Some(stage)),
             Err(NotYet::Over(rounds)) => {
@@ -242,7 +272,7 @@ fn check(site: &Site) -> Result<(), Exit> {
     }
 }
 
-/// Runs the node in a stage to its end. Nothing if its user has let it leave.
+/// Runs the node in a stage to its end. Without a result its user has let it leave.
 fn train(
     args: &Args,
     common: &Common,
@@ -255,27 +285,60 @@ fn train(
     let mut builder = Node::builder(&path)?.warn(warnings()).documents(common.answers.clone());
     common.ends.store(false, Ordering::Relaxed);
     builder = builder.end_once(Arc::clone(&common.ends));
-    if let Some((giver, before)) = &stage.model_of
-        && *giver == site.book()?.site
-    {
-        builder = builder.own_init(aside(&out, *before).join(MEAN));
+    common.cut.store(false, Ordering::Relaxed);
+    let me = site.book()?.site;
+    if let Some(first) = stage.first.as_ref().filter(|first| first.site == me) {
+        builder = builder.own_init(model_in(&aside(&out, first.stage), &me, first.mean));
     }
     common.stage.store(stage.number, Ordering::Relaxed);
     let shown = Shown { json: args.json, quiet: args.quiet };
-    let ran = run_node(builder, &path, None, shown, interrupt);
+    let stops = || common.cut.load(Ordering::Relaxed);
+    let ran = run_node(builder, (&path, None), shown, interrupt, &stops);
     common.stage.store(0, Ordering::Relaxed);
-    let Some((result, _)) = ran? else { return Ok(None) };
-    let rounds = stage.rounds_before + result.summary.rounds;
-    let digest = result.summary.mean_digest.clone();
-    let settings = settings_of(&out.join(MEAN))?;
-    site.change(|book| {
-        site.ended(book, (stage.number, rounds), digest, settings);
-        Ok(())
+    Ok(ran?.map(|(result, _)| result))
+}
+
+/// The model file of a run directory: of the mean, or of this site.
+fn model_in(folder: &Path, site: &str, mean: bool) -> PathBuf {
+    folder.join(if mean { MEAN.into() } else { format!("model-{site}.safetensors") })
+}
+
+/// Says how a stage has ended here, from what its run directory holds: the mean model, or the one
+/// that this site had when the stage was cut off, or none.
+fn conclude(site: &Site, out: &Path, (stage, before): (u64, u64)) -> Result<(), Exit> {
+    let me = site.book()?.site;
+    let summary = fs::read(out.join("summary.json")).ok();
+    let summary = summary.and_then(|bytes| serde_json::from_slice::<Ended>(&bytes).ok());
+    let newest = match summary {
+        Some(Ended { rounds: rounds @ 1.. }) => {
+            let mean = model_in(out, &me, true).is_file();
+            let model = model_in(out, &me, mean);
+            let newest = model.is_file().then(|| newest_of(&model, before + rounds, mean));
+            newest.transpose()?
+        }
+        _ => None,
+    };
+    let history = site.change(|book| {
+        if book.notes.end_of(stage, &book.site).is_none() {
+            site.ended(book, stage, newest);
+        }
+        Ok(book.history.clone())
     })?;
-    let log = site.book()?.history;
-    let text = serde_json::to_string_pretty(&log).map_err(io::Error::from)?;
-    fs::write(out.join("run.json"), text + "\n")?;
-    Ok(Some(result))
+    if out.is_dir() {
+        let text = serde_json::to_string_pretty(&history).map_err(io::Error::from)?;
+        fs::write(
+            out.join("run.json"),
+            text + "
+",
+        )?;
+    }
+    Ok(())
+}
+
+/// What is read of a summary.
+#[derive(serde::Deserialize)]
+struct Ended {
+    rounds: u64,
 }
 
 /// The folder of an earlier stage.
@@ -286,18 +349,19 @@ fn aside(out: &Path, stage: u64) -> PathBuf {
 }
 
 /// Moves the run directory of an earlier stage aside.
-fn set_aside(site: &Site, out: &Path, stage: u64) -> Result<(), ConfigError> {
-    site.change(|book| {
-        if let Some(before) = book.training.filter(|before| *before != stage)
-            && out.exists()
-        {
-            let to = aside(out, before);
-            fs::rename(out, &to).map_err(|error| {
-                let problem = format!("cannot be moved to {}: {error}", to.display());
-                ConfigError::new("node.out", out.display(), problem)
-            })?;
-        }
-        book.training = Some(stage);
+fn set_aside(site: &Site, out: &Path, stage: &Stage) -> Result<(), Exit> {
+    if let Some(before) = site.book()?.training.filter(|before| before.0 != stage.number)
+        && out.exists()
+    {
+        let to = aside(out, before.0);
+        fs::rename(out, &to).map_err(|error| {
+            let problem = format!("cannot be moved to {}: {error}", to.display());
+            ConfigError::new("node.out", out.display(), problem)
+        })?;
+    }
+    let now = (stage.number, stage.rounds_before);
+    Ok(site.change(|book| {
+        book.training = Some(now);
         Ok(())
-    })
+    })?)
 }

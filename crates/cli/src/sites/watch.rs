@@ -20,6 +20,9 @@ use super::place::announce;
 /// Between two looks at the book.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// How long all nodes have to end a stage together. They wait for a node that is gone.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Between two looks at this machine's addresses.
 const LOCATE: Duration = Duration::from_secs(2);
 
@@ -46,6 +49,8 @@ pub(super) struct Common {
     pub stage: Arc<AtomicU64>,
     /// Set once the stage is to end, because training changes.
     pub ends: Arc<AtomicBool>,
+    /// Set if the stage has not ended by that: a site is gone, and the others wait for it.
+    pub cut: Arc<AtomicBool>,
 }
 
 impl Watch {
@@ -76,6 +81,8 @@ struct Keeper {
     /// What all others have been told, or are about to be, and how many of them at once.
     told: Option<(u64, Notes)>,
     hurry: usize,
+    /// Since when the stage is to end.
+    ending: Option<Instant>,
     /// When this machine's addresses were looked up last.
     located: Instant,
     asked: Option<Instant>,
@@ -84,7 +91,16 @@ struct Keeper {
 impl Keeper {
     fn new(common: Common) -> Keeper {
         let (said, due) = (BTreeSet::new(), VecDeque::new());
-        Keeper { common, said, due, told: None, hurry: 0, located: Instant::now(), asked: None }
+        Keeper {
+            common,
+            said,
+            due,
+            told: None,
+            hurry: 0,
+            ending: None,
+            located: Instant::now(),
+            asked: None,
+        }
     }
 
     fn run(mut self, is_over: &AtomicBool) {
@@ -122,6 +138,12 @@ impl Keeper {
         let other = book.stage().is_some_and(|now| now.number != stage) || book.me().is_none();
         if stage != 0 && other {
             self.common.ends.store(true, Ordering::Relaxed);
+            let since = *self.ending.get_or_insert_with(Instant::now);
+            if since.elapsed() >= PATIENCE {
+                self.common.cut.store(true, Ordering::Relaxed);
+            }
+        } else {
+            self.ending = None;
         }
         self.tell(book);
         let now = (book.run().number, book.notes.clone());
