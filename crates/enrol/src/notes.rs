@@ -88,11 +88,12 @@ impl StageEnd {
         serde_json::to_vec(&words).expect("texts serialise")
     }
 
-    /// Whether two sites have the same results, as far as they must.
-    pub fn agrees_with(&self, other: &StageEnd) -> bool {
-        let of = |end: &StageEnd| (end.rounds, end.digest.clone(), end.settings.clone());
-        let alike = self.mean && other.mean && self.model == other.model;
-        !alike || of(self) == of(other)
+    /// Whether two sites have the same results.
+    pub(crate) fn is_like(&self, other: &StageEnd) -> bool {
+        let of = |end: &StageEnd| {
+            (end.stage, end.rounds, end.model, end.mean, end.digest.clone(), end.settings.clone())
+        };
+        of(self) == of(other)
     }
 
     /// The record, signed.

@@ -1,8 +1,8 @@
 //! The files of a node for a stage of training.
 //!
 //! Each version of the run that changes training begins a stage: a run of all its sites, whose
-//! first model is the mean of the stage before. The site that gives that model to all is the first
-//! one that took part in both; it signs how many rounds were done, and what the model needs.
+//! first model is the mean of the stage before. One site that took part in both gives that model to
+//! all; each signs how many rounds were done, and what the model needs.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -12,7 +12,8 @@ use gradvine::{
 
 use crate::{
     book::{Book, Newest, Site},
-    document::Run,
+    document::{Member, Run},
+    notes::StageEnd,
 };
 
 /// The folder of the files that are made from the run.
@@ -57,14 +58,43 @@ impl From<ConfigError> for NotYet {
     }
 }
 
-/// The site that gives its model to all in a stage, and the stage that it is from.
-fn giver<'a>(book: &'a Book, stage: &'a Run) -> Option<(&'a str, u64)> {
-    let before = book.stage_before(stage.number)?;
-    let took_part = |name: &str, peer: &str| {
-        before.members.iter().any(|member| member.name == name && member.peer == peer)
+/// How the stage before this one has ended at the site that gives its model to all in this one; none
+/// for a first stage. The members that took part in both must all have said how it ended: they are
+/// needed for this one anyway, and so all sites make the same choice.
+///
+/// The results that most of them have count, of those that formed a mean. If none did, as a site
+/// was gone, the model of the most rounds does. Of several sites it is the first one's.
+///
+/// # Errors
+/// Who has not said it yet.
+fn giver<'a>(book: &'a Book, stage: &Run) -> Result<Option<&'a StageEnd>, NotYet> {
+    let Some(before) = book.stage_before(stage.number) else { return Ok(None) };
+    let took_part = |member: &&Member| {
+        before.members.iter().any(|one| one.name == member.name && one.peer == member.peer)
     };
-    let site = stage.members.iter().find(|member| took_part(&member.name, &member.peer))?;
-    Some((&site.name, before.number))
+    let end = |member: &Member| {
+        book.notes.end_of(before.number, &member.name).ok_or_else(|| {
+            let (name, number) = (&member.name, before.number);
+            NotYet::Waits(format!("{name} has not said how stage {number} ended"))
+        })
+    };
+    let ends = stage.members.iter().filter(took_part).map(end).collect::<Result<Vec<_>, _>>()?;
+    Ok(chosen(&ends))
+}
+
+/// The end whose model all begin with.
+fn chosen<'a>(ends: &[&'a StageEnd]) -> Option<&'a StageEnd> {
+    let means: Vec<&StageEnd> = ends.iter().filter(|end| end.mean).copied().collect();
+    let alike = |end: &StageEnd| means.iter().filter(|other| end.is_like(other)).count();
+    // The first of those that are equal.
+    let first = |best: Option<(usize, &'a StageEnd)>, (count, end)| match best {
+        Some((most, _)) if most >= count => best,
+        _ => Some((count, end)),
+    };
+    let mean = means.iter().map(|end| (alike(end), *end)).fold(None, first);
+    let rounds = |end: &StageEnd| end.model.map_or(0, |_| 1 + end.rounds as usize);
+    let any = ends.iter().map(|end| (rounds(end), *end)).fold(None, first);
+    mean.or(any).map(|(_, end)| end)
 }
 
 /// Writes the topology and the experiment of the present stage beside the node file.
@@ -82,15 +112,12 @@ pub fn write_files(site: &Site, book: &Book) -> Result<Stage, NotYet> {
     };
     let digest = stage.digest();
     let mut sets = vec![format!("run.id={}-{}", run.id, &digest[..12])];
-    let giver = giver(book, stage);
     let (mut rounds_before, mut first) = (0, None);
-    if let Some((name, number)) = giver {
-        let Some(end) = book.notes.end_of(number, name) else {
-            return Err(NotYet::Waits(format!("{name} has not said how stage {number} ended")));
-        };
+    if let Some(end) = giver(book, stage)? {
+        let (name, number) = (&end.site, end.stage);
         // Whoever took part has the same results.
         let own = book.notes.end_of(number, &book.site);
-        if own.is_some_and(|own| !own.agrees_with(end)) {
+        if own.is_some_and(|own| own.mean && end.mean && !own.is_like(end)) {
             let why = format!("{name} says that stage {number} has other results than here");
             return Err(NotYet::Wrong(ConfigError::at("run", why)));
         }
@@ -103,7 +130,7 @@ pub fn write_files(site: &Site, book: &Book) -> Result<Stage, NotYet> {
         if let Some(stage) = end.model {
             sets.push(format!("model.init=from:{name}"));
             sets.extend(end.settings.iter().cloned());
-            first = Some(FirstModel { site: name.into(), stage, mean: end.mean });
+            first = Some(FirstModel { site: name.clone(), stage, mean: end.mean });
         }
     }
     let experiment = Experiment::parse(&stage.experiment, &sets)?;

@@ -241,10 +241,10 @@ fn a_ticket_is_good_once_until_it_expires_for_its_name_and_its_run() {
 fn guess(count: usize) {
     let places = begun(&["a", "b", "c"], Consent::Majority);
     let told = Told::default();
-    let answers = answers(&places[0].site, &told);
-    answers.let_in(places[0].book().callers());
+    let all = crate::answers(&places[0].site, &told);
+    all.let_in(places[0].book().callers());
     let listen = ["/ip4/127.0.0.1/tcp/0".to_string()];
-    let desk = Desk::open(&places[0].site.key, &listen, &[], &answers).unwrap();
+    let desk = Desk::open(&places[0].site.key, &listen, &[], &all).unwrap();
     let peer = places[0].site.key.public().to_peer_id();
     let within = std::time::Duration::from_secs(20);
     for _ in 0..count {
@@ -477,6 +477,78 @@ fn a_site_that_has_declined_what_is_adopted_leaves() {
     let names: Vec<String> =
         places[0].book().run().members.iter().map(|member| member.name.clone()).collect();
     assert_eq!(names, ["a", "b", "c"], "nobody's user was asked");
+}
+
+#[test]
+fn the_next_stage_begins_from_what_most_have() {
+    let places = begun(&["a", "b", "c", "d"], Consent::Majority);
+    let first = places[0].book().stage().unwrap().number;
+    proposes(&places[1], "optimizer.step=0.05").unwrap();
+    gossip(&places);
+    answers(&places[2], "b", None).unwrap();
+    answers(&places[3], "b", None).unwrap();
+    gossip(&places);
+    let newest = |rounds, mean, digest: &str| {
+        let settings = vec!["data.standardize=false".to_string()];
+        Some(Newest { rounds, mean, digest: digest.into(), settings })
+    };
+    let ends = |at: usize, newest: Option<Newest>| {
+        places[at].change(|book| {
+            places[at].site.ended(book, first, newest);
+            Ok(())
+        });
+    };
+    let stage = |at: usize| write_files(&places[at].site, &places[at].book());
+    assert!(matches!(stage(0), Err(NotYet::Waits(why)) if why.contains("a has not said")));
+    // The first site lies about its results, and the last one was cut off.
+    ends(0, newest(12, true, "lie"));
+    ends(1, newest(10, true, "truth"));
+    ends(2, newest(10, true, "truth"));
+    gossip(&places);
+    assert!(matches!(stage(1), Err(NotYet::Waits(why)) if why.contains("d has not said")));
+    ends(3, newest(11, false, "own"));
+    gossip(&places);
+    for at in [1, 2, 3] {
+        let stage = stage(at).unwrap();
+        let first = FirstModel { site: "b".into(), stage: first, mean: true };
+        assert_eq!((stage.rounds_before, stage.first), (10, Some(first)));
+        let made = places[at].site.folder.join("run/experiment.toml");
+        let made = Experiment::load(&made, &[]).unwrap();
+        let all = Experiment::default_with(&[]).unwrap().run.rounds;
+        assert_eq!((made.run.rounds, made.optimizer.step), (all - 10, 0.05));
+    }
+    assert!(
+        matches!(stage(0), Err(NotYet::Wrong(why)) if why.to_string().contains("other results"))
+    );
+    // What was said once stays.
+    let again = places[1].book().notes.end_of(first, "b").cloned();
+    ends(1, newest(99, true, "later"));
+    assert_eq!(places[1].book().notes.end_of(first, "b").cloned(), again);
+}
+
+#[test]
+fn without_a_mean_the_model_of_the_most_rounds_counts() {
+    let places = begun(&["a", "b", "c"], Consent::Majority);
+    let first = places[0].book().stage().unwrap().number;
+    proposes(&places[0], "optimizer.step=0.05").unwrap();
+    gossip(&places);
+    answers(&places[1], "a", None).unwrap();
+    gossip(&places);
+    let own = |rounds| {
+        Some(Newest { rounds, mean: false, digest: rounds.to_string(), settings: Vec::new() })
+    };
+    for (place, newest) in places.iter().zip([None, own(7), own(8)]) {
+        place.change(|book| {
+            place.site.ended(book, first, newest);
+            Ok(())
+        });
+    }
+    gossip(&places);
+    for place in &places {
+        let stage = write_files(&place.site, &place.book()).unwrap();
+        let first = FirstModel { site: "c".into(), stage: first, mean: false };
+        assert_eq!((stage.rounds_before, stage.first), (8, Some(first)));
+    }
 }
 
 #[test]
