@@ -313,6 +313,10 @@ fn a_dead_site_is_removed_and_the_others_go_on_from_the_newest_model() {
         let path = sites.path(site).join("run/topology.toml");
         let is_three = || fs::read_to_string(&path).is_ok_and(|text| !text.contains("madrid"));
         until("a stage of three", is_three);
+        // The model of lyon or of rome, which were cut off: berlin has forgotten its own.
+        let made = fs::read_to_string(sites.path(site).join("run/experiment.toml")).unwrap();
+        assert!(made.contains("init = \"from:"), "{made}");
+        assert!(!made.contains("init = \"from:berlin") && !made.contains("rounds = 100000000"));
     }
     sites.typed("rome", &["propose", "--set", "run.rounds=1"]);
     sites.accept(&["lyon"]);

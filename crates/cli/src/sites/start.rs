@@ -38,6 +38,9 @@ const LOOK: Duration = Duration::from_millis(200);
 const HEARS: Duration = Duration::from_secs(15);
 const LONGEST: Duration = Duration::from_secs(120);
 
+/// The time between two questions of a site to others.
+const TURN: Duration = Duration::from_secs(1);
+
 /// The experiment of the present stage.
 const EXPERIMENT: &str = "run/experiment.toml";
 
@@ -230,8 +233,10 @@ fn gather(common: &Common, interrupt: &Interrupt) -> Result<Option<Stage>, Exit>
                     note!("all {rounds} rounds of the run are done");
                     Instant::now()
                 });
-                // The others may not know it yet.
-                if common.told.all(&book) || since.elapsed() >= LONGEST {
+                // The others may not know it yet. They ask each site in turn; one that has ended
+                // does not answer any more.
+                let within = HEARS + TURN * book.run().members.len() as u32;
+                if common.told.all(&book) || since.elapsed() >= within {
                     return Ok(None);
                 }
             }
