@@ -38,7 +38,7 @@ use super::{
         dialled::Dialled,
         refusals::Refusals,
         security::Ciphers,
-        swarm::{Behaviour, admit, listen, swarm},
+        swarm::{Behaviour, Sites, admit, listen, swarm},
     },
 };
 use crate::{config::ConfigError, drive::RunError, run::Security};
@@ -89,17 +89,23 @@ impl Answers {
     }
 
     /// The callers that may ask, whenever they change.
-    pub(crate) fn callers(&self) -> watch::Receiver<BTreeSet<PeerId>> {
+    fn callers(&self) -> watch::Receiver<BTreeSet<PeerId>> {
         let mut callers = self.callers.subscribe();
         callers.mark_changed();
         callers
     }
 
     /// The newest addresses of sites, whenever they change.
-    pub(crate) fn addresses(&self) -> watch::Receiver<BTreeMap<PeerId, Vec<Multiaddr>>> {
+    fn addresses(&self) -> watch::Receiver<BTreeMap<PeerId, Vec<Multiaddr>>> {
         let mut addresses = self.addresses.subscribe();
         addresses.mark_changed();
         addresses
+    }
+
+    /// What a host follows of these.
+    pub(crate) fn sites(&self) -> Sites {
+        let (callers, moved) = (Some(self.callers()), Some(self.addresses()));
+        Sites { callers, moved, ..Sites::default() }
     }
 
     /// Answers requests until the host closes.

@@ -9,7 +9,6 @@
 //! * All queues between host and core are bounded: [`SLOTS`] frames out per link, one frame in.
 
 use std::{
-    collections::BTreeSet,
     sync::{Arc, mpsc::Sender as Events},
     time::{Duration, Instant},
 };
@@ -238,10 +237,14 @@ fn answer_probes(streams: &Control, status: &Arc<Status>) -> Result<JoinHandle<(
 }
 
 /// Answers sites that ask for documents, as long as the host runs.
-fn answer_sites(streams: &Control, answers: Answers) -> Result<JoinHandle<()>, ConfigError> {
+fn answer_sites(
+    streams: &Control,
+    answers: Option<&Answers>,
+) -> Result<Option<JoinHandle<()>>, ConfigError> {
+    let Some(answers) = answers else { return Ok(None) };
     let incoming = streams.clone().accept(documents_protocol());
     let incoming = incoming.map_err(|error| ConfigError::at("network", error.to_string()))?;
-    Ok(tokio::spawn(answers.serve(incoming)))
+    Ok(Some(tokio::spawn(answers.clone().serve(incoming))))
 }
 
 impl Host {
@@ -279,9 +282,7 @@ impl Host {
             tasks.push(tokio::spawn(link.run()));
         }
         let answers = answer_probes(&common.streams, &status)?;
-        let documents = config.documents.clone();
-        let documents = documents.map(|answers| answer_sites(&common.streams, answers));
-        let documents = documents.transpose()?;
+        let documents = answer_sites(&common.streams, config.documents.as_ref())?;
         let (connect, addresses) = mpsc::unbounded_channel();
         let task = SwarmTask {
             swarm,
@@ -301,9 +302,7 @@ impl Host {
                 outside
             }),
             forwarded: Vec::new(),
-            callers: config.documents.as_ref().map(Answers::callers),
-            known: BTreeSet::new(),
-            moved: config.documents.as_ref().map(Answers::addresses),
+            sites: config.documents.as_ref().map(Answers::sites).unwrap_or_default(),
         };
         Ok(Host {
             peer,

@@ -243,10 +243,17 @@ pub(crate) struct SwarmTask {
     /// Where a router forwards ports to this node, if it asks one, and what is passed on of it.
     pub outside: Option<watch::Receiver<Vec<Multiaddr>>>,
     pub forwarded: Vec<Multiaddr>,
-    /// The sites that may ask for documents, and those that are let in already.
+    /// What is known of the sites of the run.
+    pub sites: Sites,
+}
+
+/// What a host knows of the sites of its run, if they exchange documents.
+#[derive(Default)]
+pub(crate) struct Sites {
+    /// Those that may ask, and those that are let in already.
     pub callers: Option<watch::Receiver<BTreeSet<PeerId>>>,
     pub known: BTreeSet<PeerId>,
-    /// The newest addresses of sites.
+    /// Their newest addresses.
     pub moved: Option<watch::Receiver<BTreeMap<PeerId, Vec<Multiaddr>>>>,
 }
 
@@ -290,8 +297,8 @@ impl SwarmTask {
                     self.dial_due();
                 }
                 Some(forwarded) = change(&mut self.outside) => self.forward(forwarded),
-                Some(callers) = change(&mut self.callers) => self.admit(callers),
-                Some(moved) = change(&mut self.moved) => self.follow(&moved),
+                Some(callers) = change(&mut self.sites.callers) => self.admit(callers),
+                Some(moved) = change(&mut self.sites.moved) => self.follow(&moved),
                 _ = tick.tick(), if waits => {
                     self.dial_due();
                     self.reserve_due();
@@ -325,8 +332,8 @@ impl SwarmTask {
     /// Lets these callers in beside the neighbours, and those out that are no longer listed.
     fn admit(&mut self, callers: BTreeSet<PeerId>) {
         let allowed = &mut self.swarm.behaviour_mut().allowed;
-        admit(allowed, &self.known, &callers, |peer| !self.peers.contains_key(peer));
-        self.known = callers;
+        admit(allowed, &self.sites.known, &callers, |peer| !self.peers.contains_key(peer));
+        self.sites.known = callers;
     }
 
     /// Takes the newest addresses of neighbours, for the next time that one is dialled.
