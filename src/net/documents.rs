@@ -44,7 +44,7 @@ use super::{
 use crate::{config::ConfigError, drive::RunError, run::Security};
 
 /// The most bytes of a request or a reply.
-pub const LONGEST_DOCUMENT: usize = 4 << 20;
+pub const LONGEST_DOCUMENT: usize = 16 << 20;
 
 /// The number of requests that are answered at the same time.
 const MOST_REQUESTS: usize = 8;

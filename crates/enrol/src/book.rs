@@ -19,7 +19,7 @@ use std::{
 use gradvine::{
     config::ConfigError,
     data::write_atomically,
-    net::{Keypair, PeerId, caller, identity},
+    net::{Keypair, LONGEST_DOCUMENT, PeerId, caller, identity},
     run::NodeFile,
 };
 use serde::{Deserialize, Serialize};
@@ -128,6 +128,11 @@ impl Book {
         announced.map_or(&member.addresses, |one| &one.addresses)
     }
 
+    /// The invitation with this ticket, used or not.
+    pub(crate) fn invitation(&self, ticket: &str) -> Option<&Invitation> {
+        self.history.iter().rev().find_map(|version| version.run.invitation(ticket))
+    }
+
     /// Who may ask this site: its members, those that were removed (to hear that they were), and
     /// the bearers of its tickets.
     pub fn callers(&self) -> BTreeSet<PeerId> {
@@ -136,7 +141,10 @@ impl Book {
         let members = members.map(|member| &member.caller);
         let ours = |one: &&Invitation| one.by == self.site;
         let invited = run.invitations.iter().filter(ours).map(|one| &one.ticket);
-        let all = members.chain(invited).chain(self.used.keys());
+        let is_open = |ticket: &&String| {
+            self.invitation(ticket).is_some_and(|invitation| invitation.expires > now())
+        };
+        let all = members.chain(invited).chain(self.used.keys().filter(is_open));
         all.filter_map(|peer| peer.parse().ok()).collect()
     }
 
@@ -358,6 +366,13 @@ impl Site {
         run.follows(Some(book.run())).map_err(refuse)?;
         if book.me().is_none() {
             return Err(refuse("this site is no member of the run any more".into()));
+        }
+        let bytes = serde_json::to_vec(&book.history).map_or(0, |bytes| bytes.len());
+        if bytes > LONGEST_DOCUMENT / 2 {
+            return Err(refuse(format!(
+                "its history has {bytes} bytes, which is the most that sites exchange: make a new \
+                 run, with --from"
+            )));
         }
         let site = book.site.clone();
         let version = self.sign(&site, run);

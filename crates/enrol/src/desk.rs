@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     book::{Book, Request, Site, fingerprint, now, words_of_request},
-    document::{Member, Version, check_name},
+    document::{Member, Version, check_member},
     notes::{Notes, StageEnd},
     sign::{About, is_signed},
 };
@@ -103,19 +103,13 @@ pub(crate) fn answer(site: &Site, caller: PeerId, bytes: &[u8]) -> Result<Reply,
 
 /// The name for which this ticket is.
 fn ticket(book: &Book, ticket: &str) -> Result<String, String> {
-    let run = book.run();
-    if let Some(one) = run.invitation(ticket) {
-        return match one.expires > now() {
-            true => Ok(one.site.clone()),
-            false => Err(format!(
-                "the ticket for {} has expired: ask {} for a new one (gradvine invite)",
-                one.site, one.by
-            )),
-        };
-    }
-    let of = |peer: &String| run.members.iter().find(|member| member.peer == *peer);
-    match book.used.get(ticket) {
-        Some(peer) => Ok(of(peer).map_or_else(String::new, |member| member.name.clone())),
+    let is_open = book.run().invitation(ticket).is_some() || book.used.contains_key(ticket);
+    match book.invitation(ticket).filter(|_| is_open) {
+        Some(one) if one.expires > now() => Ok(one.site.clone()),
+        Some(one) => Err(format!(
+            "the ticket for {} has expired: ask {} for a new one (gradvine invite)",
+            one.site, one.by
+        )),
         None => Err("this ticket is not, or no longer, one of this run".into()),
     }
 }
@@ -128,7 +122,7 @@ fn join(
     signature: &str,
 ) -> Result<Reply, String> {
     let name = ticket(book, ticket_peer)?;
-    check_name(&member.name)?;
+    check_member(&member)?;
     if let Some(other) = book.used.get(ticket_peer).filter(|other| **other != member.peer) {
         return Err(format!(
             "this ticket was used already, by the site with the PeerId {other}: if that is not \

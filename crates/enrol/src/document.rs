@@ -29,6 +29,10 @@ use crate::sign::{About, digest, is_signed};
 /// The most members and open invitations of a run.
 pub const MOST_SITES: usize = 256;
 
+/// The most addresses of a site, and the most bytes of one.
+pub(crate) const MOST_ADDRESSES: usize = 16;
+pub(crate) const LONGEST_ADDRESS: usize = 256;
+
 /// Who must agree to a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -221,7 +225,7 @@ impl Run {
         let mut names = BTreeSet::new();
         let mut keys = BTreeSet::new();
         for member in &self.members {
-            check_name(&member.name)?;
+            check_member(member)?;
             if !names.insert(&member.name) {
                 return Err(format!("two members have the name {}", member.name));
             }
@@ -341,6 +345,19 @@ pub fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {
         return Err(format!(
             "{name:?} is no name of a site: expected 1 to 64 letters, digits, \"-\" and \"_\""
+        ));
+    }
+    Ok(())
+}
+
+/// Checks the name of a site, and its addresses: at most 16, each of at most 256 bytes.
+pub(crate) fn check_member(member: &Member) -> Result<(), String> {
+    check_name(&member.name)?;
+    let addresses = &member.addresses;
+    if addresses.len() > MOST_ADDRESSES || addresses.iter().any(|one| one.len() > LONGEST_ADDRESS) {
+        return Err(format!(
+            "{}: more than {MOST_ADDRESSES} addresses, or one of more than {LONGEST_ADDRESS} bytes",
+            member.name
         ));
     }
     Ok(())

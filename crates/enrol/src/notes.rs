@@ -8,13 +8,9 @@ use gradvine::net::Keypair;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    document::{Run, Version},
+    document::{LONGEST_ADDRESS, MOST_ADDRESSES, Run, Version},
     sign::{About, is_signed, sign},
 };
-
-/// The most addresses of a site, and the most bytes of one.
-const MOST_ADDRESSES: usize = 16;
-const LONGEST_ADDRESS: usize = 256;
 
 /// The most bytes of the reason of an answer.
 const LONGEST_REASON: usize = 500;

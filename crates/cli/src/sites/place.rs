@@ -19,6 +19,9 @@ use gradvine_terminal::{Exit, note};
 const KEY: &str = "node.key";
 const OUT: &str = "training";
 
+/// The first words of a node file that is made here.
+const MADE: &str = "# The node of ";
+
 /// The port on which nodes listen if nothing else is said.
 const PORT: u16 = 4001;
 
@@ -59,8 +62,9 @@ impl Place {
         })?;
         let site = Site::with(folder, key(folder)?)?;
         let path = site.node();
-        if path.exists() {
-            // What its user has written stays.
+        // One of an attempt that has failed is made again; what a user has written stays.
+        let written = fs::read_to_string(&path).ok();
+        if written.is_some_and(|text| !text.starts_with(MADE)) {
             let file = NodeFile::load(&path)?;
             let peer = identity::load(&file.key)?.public().to_peer_id().to_string();
             return match peer == site.peer() {
@@ -73,7 +77,7 @@ impl Place {
         let quote = |text: &str| toml::Value::String(text.into()).to_string();
         let listen: Vec<String> = self.listen().iter().map(|one| quote(one)).collect();
         let mut text = format!(
-            "# The node of {what}. The lines are yours to change.\n\
+            "{MADE}{what}. The lines are yours to change.\n\
              key = \"{KEY}\"\n\
              listen = [{}]\n\
              # These two are made from the run by `gradvine start`.\n\

@@ -99,7 +99,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
         let ran = train(args, &common, &stage, &interrupt);
         let within = patience(&site, &ran)?;
         let goes_on = continues(&common, &stage, within, &interrupt)?;
-        if goes_on || ran.is_ok() {
+        // Whoever has left may return to this stage.
+        if goes_on || matches!(ran, Ok(Some(_))) {
             conclude(&site, &out, (stage.number, stage.rounds_before))?;
         }
         if site.book()?.me().is_none() {
@@ -224,9 +225,8 @@ fn gather(common: &Common, interrupt: &Interrupt) -> Result<Option<Stage>, Exit>
         {
             // This program was stopped in the middle of that stage.
             conclude(site, &file.out, before)?;
-            continue;
         }
-        match write_files(site, &book) {
+        match write_files(site, &site.book()?) {
             Ok(stage) => return Ok(Some(stage)),
             Err(NotYet::Over(rounds)) => {
                 let since = *over.get_or_insert_with(|| {
@@ -315,11 +315,16 @@ fn conclude(site: &Site, out: &Path, (stage, before): (u64, u64)) -> Result<(), 
     let summary = fs::read(out.join("summary.json")).ok();
     let summary = summary.and_then(|bytes| serde_json::from_slice::<Ended>(&bytes).ok());
     let newest = match summary {
-        Some(Ended { rounds: rounds @ 1.. }) => {
-            let mean = model_in(out, &me, true).is_file();
-            let model = model_in(out, &me, mean);
-            let newest = model.is_file().then(|| newest_of(&model, before + rounds, mean));
-            newest.transpose()?
+        Some(Ended { rounds: rounds @ 1.., mean_digest }) => {
+            let made = |mean: bool| {
+                let model = model_in(out, &me, mean);
+                model.is_file().then(|| newest_of(&model, before + rounds, mean)).transpose()
+            };
+            // A file of an earlier mean, of `run.mean_every`, is not that of the end.
+            match made(true)?.filter(|newest| newest.digest == mean_digest) {
+                None => made(false)?,
+                mean => mean,
+            }
         }
         _ => None,
     };
@@ -344,6 +349,8 @@ fn conclude(site: &Site, out: &Path, (stage, before): (u64, u64)) -> Result<(), 
 #[derive(serde::Deserialize)]
 struct Ended {
     rounds: u64,
+    #[serde(default)]
+    mean_digest: String,
 }
 
 /// The folder of an earlier stage.
