@@ -48,7 +48,10 @@ Examples:
   gradvine compare --rules d-psgd,dcd,choco          several rules on the same work, in one table
   gradvine report runs/*                 runs compared: curves, bytes, settings that differ
   gradvine topology show ring:16         spectral gap, mixing time, a drawing
-  gradvine identity new node.key         a key for a node of a deployment
+  gradvine init hospitals --data rows.csv --sites 5     a run of several sites, with this one
+  gradvine invite lyon                   a ticket; at lyon: gradvine join gv1... --data rows.csv
+  gradvine start                         runs this site: waits for the others, then trains
+  gradvine identity new node.key         a key for a node whose files are written by hand
   gradvine node node.toml                one node of a network of machines
   gradvine status node.toml              what all nodes do, and who holds the run up
   gradvine doctor node.toml              what prevents or slows its run, and what to do

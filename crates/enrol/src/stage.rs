@@ -58,9 +58,9 @@ impl From<ConfigError> for NotYet {
     }
 }
 
-/// How the stage before this one has ended at the site that gives its model to all in this one; none
-/// for a first stage. The members that took part in both must all have said how it ended: they are
-/// needed for this one anyway, and so all sites make the same choice.
+/// How the stage before this one has ended at the site that gives its model to all in this one;
+/// none for a first stage. The members that took part in both must all have said how it ended: they
+/// are needed for this one anyway, and so all sites make the same choice.
 ///
 /// The results that most of them have count, of those that formed a mean. If none did, as a site
 /// was gone, the model of the most rounds does. Of several sites it is the first one's.

@@ -6,6 +6,7 @@ use gradvine::{
     config::ConfigError,
     data::Options,
     experiment::Experiment,
+    learn::Init,
     mixing::{FileFormat, Topology},
     net::VERSION,
     units::NodeId,
@@ -143,7 +144,12 @@ pub(super) fn check_rows(
         init: None,
         ..file
     };
-    let experiment = Experiment::parse(experiment, &["model.init=seeded".into()])?;
+    let experiment = Experiment::parse(experiment, &[])?;
+    if let Some(Init::File(name)) = &experiment.model.init {
+        let problem = "the other sites do not have this file: expected `zeros` or `seeded`";
+        return Err(ConfigError::new("model.init", format!("\"{name}\""), problem));
+    }
+    let experiment = Experiment::parse(&experiment.to_toml(), &["model.init=seeded".into()])?;
     let two = Topology::parse("path:2", 0)?;
     gradvine::run::Single::new(&file, experiment, two, NodeId(0)).map(drop)
 }
