@@ -151,6 +151,16 @@ impl Sites {
         }
     }
 
+    /// Waits until a site's node has done so many rounds of its stage.
+    fn until_rounds(&self, site: &str, rounds: u64) {
+        let path = self.path(site).join("training/status.json");
+        until("rounds", || {
+            let status = fs::read_to_string(&path).unwrap_or_default();
+            let status = serde_json::from_str::<serde_json::Value>(&status).unwrap_or_default();
+            status["round"].as_u64().is_some_and(|done| done >= rounds)
+        });
+    }
+
     /// Some sites accept what is proposed.
     fn accept(&mut self, sites: &[&'static str]) {
         for site in sites {
@@ -259,10 +269,7 @@ fn five_sites_change_a_setting_lose_one_and_gain_one() {
     let now = ["berlin", "lyon", "rome", "oslo", "nice"];
     sites.until_training(&["nice"], "step = 0.05");
     left.iter().for_each(|site| until("the new site", || sites.version(site) == 11));
-    until("rounds with the new site", || {
-        let run = sites.path("nice").join("training/status.json");
-        fs::read_to_string(run).is_ok_and(|text| text.contains("training"))
-    });
+    sites.until_rounds("nice", 1);
     // Enough.
     sites.typed("rome", &["propose", "--set", "run.rounds=1"]);
     sites.accept(&["oslo", "berlin"]);
@@ -296,14 +303,12 @@ fn a_dead_site_is_removed_and_the_others_go_on_from_the_newest_model() {
         sites.join_at_once(number, site, &tickets[site]);
         sites.start(site);
     }
-    let all = ["berlin", "lyon", "rome", "madrid"];
+    let (all, left) = (["berlin", "lyon", "rome", "madrid"], ["berlin", "lyon", "rome"]);
     sites.until_training(&all, "rounds = 100000000");
-    let status = sites.path("rome").join("training/status.json");
-    until("rounds", || fs::read_to_string(&status).is_ok_and(|text| text.contains("training")));
+    left.iter().for_each(|site| sites.until_rounds(site, 100));
     sites.running.remove("madrid").unwrap().signal("KILL");
     sites.typed("lyon", &["remove", "madrid", "--reason", "its machine is gone"]);
     sites.accept(&["rome", "berlin"]);
-    let left = ["berlin", "lyon", "rome"];
     left.iter().for_each(|site| until("the removal", || sites.version(site) == 7));
     for site in left {
         let path = sites.path(site).join("run/topology.toml");
