@@ -266,8 +266,8 @@ fn guessed_tickets_are_refused_and_members_are_answered() {
 }
 
 #[test]
-#[ignore = "slow"]
-fn ten_thousand_guessed_tickets_are_refused() {
+#[ignore = "soak: ten thousand handshakes take more than a minute"]
+fn soak_ten_thousand_guessed_tickets_are_refused() {
     guess(10_000);
 }
 
