@@ -147,9 +147,7 @@ pub fn sync(site: &Site, member: &Member, addresses: &[String]) -> Result<Notes,
     };
     let result = site.change(|book| {
         let extended = book.extend(versions);
-        let history = std::mem::take(&mut book.history);
-        book.notes.merge(notes, &history);
-        book.history = history;
+        book.learn(notes);
         site.tend(book)?;
         // A contradiction is kept in the book.
         Ok(extended)

@@ -57,7 +57,7 @@ pub struct Request {
 }
 
 /// The run as a site knows it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Book {
     /// The name of this site.
@@ -182,6 +182,11 @@ impl Book {
         Ok(changes)
     }
 
+    /// Takes over what is new and signed in the notes of another site.
+    pub fn learn(&mut self, notes: Notes) {
+        self.notes.merge(notes, &self.history);
+    }
+
     /// The history up to the version that removed this caller, if it was a member.
     pub(crate) fn until_removed(&self, caller: &str) -> Option<&[Version]> {
         let was = self.history.iter().rposition(|version| version.run.caller(caller).is_some())?;
@@ -190,24 +195,21 @@ impl Book {
 
     /// The number of the version with which the present stage of training begins, and that version.
     pub fn stage(&self) -> Option<&Run> {
-        let mut versions = self.history.iter().rev().map(|version| &version.run);
-        let mut stage = versions.next().filter(|run| run.begun)?;
-        for earlier in versions.take_while(|run| run.begun) {
-            if !earlier.trains_as(stage) {
-                break;
-            }
-            stage = earlier;
-        }
-        Some(stage)
+        newest_stage(&self.history)
     }
 
     /// The version with which the stage before this one began.
     pub fn stage_before(&self, stage: u64) -> Option<&Run> {
         let end = self.history.iter().position(|version| version.run.number == stage)?;
-        let earlier = Book::new("", self.history[..end].to_vec());
-        let number = earlier.stage()?.number;
-        self.history.iter().map(|version| &version.run).find(|run| run.number == number)
+        newest_stage(&self.history[..end])
     }
+}
+
+/// The version with which the newest stage of this history begins.
+fn newest_stage(history: &[Version]) -> Option<&Run> {
+    let mut versions = history.iter().rev().map(|version| &version.run);
+    let newest = versions.next().filter(|run| run.begun)?;
+    Some(versions.take_while(|run| run.trains_as(newest)).last().unwrap_or(newest))
 }
 
 /// The newest model of a site.
@@ -321,9 +323,9 @@ impl Site {
     ) -> Result<T, ConfigError> {
         let _lock = self.lock()?;
         let mut book = self.book()?;
-        let before = serde_json::to_string(&book).unwrap_or_default();
+        let before = book.clone();
         let result = change(&mut book)?;
-        if serde_json::to_string(&book).unwrap_or_default() != before {
+        if book != before {
             self.write(&book)?;
         }
         Ok(result)
@@ -461,10 +463,7 @@ impl Site {
             addresses,
             signature: String::new(),
         };
-        let notes = Notes { announcements: vec![one.signed(&self.key)], ..Notes::default() };
-        let history = std::mem::take(&mut book.history);
-        book.notes.merge(notes, &history);
-        book.history = history;
+        book.learn(Notes { announcements: vec![one.signed(&self.key)], ..Notes::default() });
     }
 
     /// Says how a stage has ended here: with this model, after so many rounds of all stages. With
@@ -490,10 +489,7 @@ impl Site {
             }
             None => end,
         };
-        let notes = Notes { ends: vec![end.signed(&self.key)], ..Notes::default() };
-        let history = std::mem::take(&mut book.history);
-        book.notes.merge(notes, &history);
-        book.history = history;
+        book.learn(Notes { ends: vec![end.signed(&self.key)], ..Notes::default() });
     }
 
     /// Does what follows from the book without a user: admits sites that need no approval, accepts
@@ -536,7 +532,8 @@ impl Site {
     fn leave_if_declined(&self, book: &mut Book) -> Result<(), ConfigError> {
         let declined = |version: &Version| book.declined.contains(&version.run.digest());
         let run = book.run();
-        let is_due = book.history.iter().any(declined)
+        let is_due = !book.declined.is_empty()
+            && book.history.iter().any(declined)
             && book.me().is_some()
             && run.members.len() > 2
             && accepted(book).is_none();

@@ -168,9 +168,7 @@ fn sync(
         let versions = history.get(from..).unwrap_or_default().to_vec();
         return Ok(Reply::Sync { versions, notes: Notes::default() });
     }
-    let history = std::mem::take(&mut book.history);
-    book.notes.merge(notes, &history);
-    book.history = history;
+    book.learn(notes);
     site.tend(book).map_err(|error| error.to_string())?;
     let newest = book.run();
     let is_known = number == newest.number && newest.digest() == digest;

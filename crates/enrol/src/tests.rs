@@ -61,9 +61,7 @@ impl Place {
         };
         self.change(|book| {
             let extended = book.extend(versions);
-            let history = std::mem::take(&mut book.history);
-            book.notes.merge(notes, &history);
-            book.history = history;
+            book.learn(notes);
             self.site.tend(book)?;
             Ok(extended)
         })
