@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, mpsc},
+    sync::{Arc, atomic::AtomicBool, mpsc},
 };
 
 use libp2p::{
@@ -214,7 +214,8 @@ pub(crate) fn alone(
 ) -> Result<Ended, RunError> {
     let limits = Limits::of(&design.experiment);
     let (keys, board) = (Arc::clone(&site.keys), Arc::clone(&site.board));
-    let role = Role { design, limits, checkpoints, confirms: true, keys, board };
+    let ends = Arc::clone(&site.ends);
+    let role = Role { design, limits, checkpoints, confirms: true, keys, board, ends };
     let mut local = LocalObserver { node: site.place.node, observer };
     driver::run(spec, role, &mut { site }, &mut local, stop)
 }
@@ -224,6 +225,8 @@ pub(crate) struct Site {
     pub place: Place,
     keys: Arc<dyn Keys>,
     pub board: Arc<Board>,
+    /// Set once this node asks all others to end the run.
+    pub ends: Arc<AtomicBool>,
 }
 
 impl Site {
@@ -240,7 +243,7 @@ impl Site {
         };
         let nodes = design.topology.nodes();
         let board = Arc::new(Board::new(place.node, nodes, Arc::clone(&keys)));
-        Ok(Site { place, keys, board })
+        Ok(Site { place, keys, board, ends: Arc::default() })
     }
 }
 

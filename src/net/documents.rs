@@ -38,7 +38,8 @@ use super::{
         dialled::Dialled,
         refusals::Refusals,
         security::Ciphers,
-        swarm::{Behaviour, Sites, admit, listen, swarm},
+        sites::{Sites, admit},
+        swarm::{Behaviour, listen, swarm},
     },
 };
 use crate::{config::ConfigError, drive::RunError, run::Security};
@@ -263,8 +264,7 @@ async fn attend(
             }
             Ok(()) = callers.changed() => {
                 let callers = callers.borrow_and_update().clone();
-                admit(&mut swarm.behaviour_mut().allowed, &known, &callers, |_| true);
-                known = callers;
+                admit(&mut swarm.behaviour_mut().allowed, &mut known, callers, |_| true);
             }
             event = swarm.select_next_some() => match event {
                 SwarmEvent::IncomingConnectionError { peer_id, send_back_addr, error, .. } => {

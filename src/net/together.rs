@@ -227,7 +227,8 @@ fn together_from(
                 let mut stop = || leave.load(Ordering::Relaxed);
                 // Members are never chosen here.
                 let keys = Arc::new(Named(id));
-                let role = Role { design, limits, checkpoints, confirms: false, keys, board };
+                let ends = Arc::default();
+                let role = Role { design, limits, checkpoints, confirms: false, keys, board, ends };
                 let ended = driver::run(spec, role, &mut worker, &mut reporter, &mut stop);
                 let _ = reporter.reports.send(Report::Ended(id, ended));
             });

@@ -13,7 +13,6 @@ use super::{
     exchange::{self, NodeEnds},
     handle::Linked,
     prepared::{ScoreModel, results_of},
-    until::Until,
 };
 use crate::{
     config::ConfigError,
@@ -124,7 +123,7 @@ pub struct NodeBuilder {
     evaluate: Option<Evaluate>,
     warn: Warn,
     fresh: bool,
-    ends: Option<Arc<AtomicBool>>,
+    ends: Arc<AtomicBool>,
     documents: Option<Answers>,
     pub(super) beside: Option<Beside>,
 }
@@ -150,7 +149,7 @@ impl NodeBuilder {
             evaluate: None,
             warn: Arc::new(|line| tracing::warn!("{line}")),
             fresh: false,
-            ends: None,
+            ends: Arc::default(),
             documents: None,
             beside: None,
         }
@@ -222,7 +221,7 @@ impl NodeBuilder {
     /// with their results.
     #[must_use]
     pub fn end_once(mut self, ends: Arc<AtomicBool>) -> NodeBuilder {
-        self.ends = Some(ends);
+        self.ends = ends;
         self
     }
 
@@ -352,9 +351,6 @@ impl NodeBuilder {
                 own_parts(design, learner.evaluated(evaluate.clone()), node, rows)
             }
         };
-        if let Some(ends) = self.ends {
-            spec.learner = Box::new(Until { inner: spec.learner, ends });
-        }
         let restores = spec.learner.state(&mut State::default());
         let directory = out.map(|out| make_directory(&design, &out, (fresh, restores), &warn));
         let directory = directory.transpose();
@@ -370,7 +366,7 @@ impl NodeBuilder {
         }
         // Last: an error stands alone.
         place.warnings().iter().for_each(|warning| warn(&format!("warning: {warning}")));
-        let site = site_of(place, &design, &file.status).map_err(&blame)?;
+        let site = site_of(place, &design, (&file.status, self.ends)).map_err(&blame)?;
         Ok(Prepared {
             design,
             site,
@@ -435,8 +431,13 @@ impl NodeBuilder {
     }
 }
 
-fn site_of(place: Place, design: &Design, status: &StatusFile) -> Result<Site, ConfigError> {
-    let site = Site::new(place, design)?;
+fn site_of(
+    place: Place,
+    design: &Design,
+    (status, ends): (&StatusFile, Arc<AtomicBool>),
+) -> Result<Site, ConfigError> {
+    let mut site = Site::new(place, design)?;
+    site.ends = ends;
     if !status.share {
         site.board.set_terse();
     }

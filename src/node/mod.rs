@@ -43,7 +43,6 @@ mod on_event;
 mod prepared;
 #[cfg(test)]
 mod tests;
-mod until;
 
 pub use builder::NodeBuilder;
 pub use event::Event;

@@ -113,7 +113,7 @@ impl Sites {
             .assert()
             .code(2);
         let errors = String::from_utf8_lossy(&wrong.get_output().stderr).to_string();
-        assert!(errors.contains("Do not approve it unless both agree"), "{errors}");
+        assert!(errors.contains("Do not approve it: another person"), "{errors}");
         self.typed("berlin", &["approve", site, &print]);
         assert_eq!(joins.end().0, Some(0));
     }

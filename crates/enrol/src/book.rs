@@ -119,7 +119,7 @@ impl Book {
 
     /// Whether this site founded the run, and alone decides before it begins.
     pub fn decides(&self) -> bool {
-        !self.run().begun && self.run().founder == self.site
+        !self.run().started && self.run().founder == self.site
     }
 
     /// The addresses of a member: as it has announced them, or as it joined with.
@@ -208,7 +208,7 @@ impl Book {
 /// The version with which the newest stage of this history begins.
 fn newest_stage(history: &[Version]) -> Option<&Run> {
     let mut versions = history.iter().rev().map(|version| &version.run);
-    let newest = versions.next().filter(|run| run.begun)?;
+    let newest = versions.next().filter(|run| run.started)?;
     Some(versions.take_while(|run| run.trains_as(newest)).last().unwrap_or(newest))
 }
 
@@ -382,7 +382,7 @@ impl Site {
             book.extend(vec![version]).map_err(refuse)?;
             return Ok(true);
         }
-        if !book.run().begun {
+        if !book.run().started {
             let founder = &book.run().founder;
             return Err(refuse(format!("before it begins, only {founder} changes the run")));
         }
@@ -522,7 +522,7 @@ impl Site {
         let run = book.run();
         if book.decides() && run.members.len() == run.sites {
             let next = run.next(now(), "training begins".into(), None);
-            let next = Run { begun: true, invitations: Vec::new(), ..next };
+            let next = Run { started: true, invitations: Vec::new(), ..next };
             self.propose(book, next)?;
         }
         Ok(())

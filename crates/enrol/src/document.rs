@@ -3,9 +3,9 @@
 //! A version holds the whole state of the run, and the digest of the version before. So one digest
 //! names the run with its history, and two sites with the same digest have the same run.
 //!
-//! * **Before it has begun** the founder alone makes versions. They add invitations and members,
+//! * **Before it has started** the founder alone makes versions. They add invitations and members,
 //!   and nothing else: a site that joins knows that the experiment stays as it has seen it.
-//! * **Once it has begun** each version needs the consent of the members of the version before: of
+//! * **Once it has started** each version needs the consent of the members of the version before: of
 //!   more than half, or of all, as the run states. A member that the version removes, or whose key
 //!   it replaces, need not consent where all others do.
 //!
@@ -99,7 +99,7 @@ pub struct Run {
     /// With how many sites training begins.
     pub sites: usize,
     /// Whether training may begin. From then on changes need consent.
-    pub begun: bool,
+    pub started: bool,
     /// A family such as `ring`, or the text of a topology file that names all sites.
     pub topology: String,
     /// The text of the experiment file.
@@ -157,7 +157,7 @@ impl Run {
         let sites = |run: &Run| -> Vec<(String, String)> {
             run.members.iter().map(|one| (one.name.clone(), one.peer.clone())).collect()
         };
-        self.begun == other.begun
+        self.started == other.started
             && self.experiment == other.experiment
             && self.topology == other.topology
             && sites(self) == sites(other)
@@ -165,7 +165,7 @@ impl Run {
 
     /// The members whose consent counts for `next`, and how many must give it.
     pub fn voters(&self, next: &Run) -> (Vec<&Member>, usize) {
-        if !self.begun {
+        if !self.started {
             return (self.member(&self.founder).into_iter().collect(), 1);
         }
         let keeps = |member: &&Member| {
@@ -250,12 +250,12 @@ impl Run {
         if names.len() > MOST_SITES {
             return Err(format!("{} sites, and at most {MOST_SITES} are accepted", names.len()));
         }
-        if self.member(&self.founder).is_none() && !self.begun {
+        if self.member(&self.founder).is_none() && !self.started {
             return Err("its founder is no member".into());
         }
         let experiment = Experiment::parse(&self.experiment, &[]);
         experiment.map_err(|error| format!("its experiment: {error}"))?;
-        match self.begun {
+        match self.started {
             true => self.network(&BTreeMap::new()).map(drop).map_err(|error| error.to_string()),
             false => self.places().map(drop).map_err(|error| error.to_string()),
         }
@@ -268,7 +268,7 @@ impl Run {
     pub fn follows(&self, before: Option<&Run>) -> Result<(), String> {
         self.check()?;
         let Some(before) = before else {
-            let is_first = self.number == 1 && self.previous.is_none() && !self.begun;
+            let is_first = self.number == 1 && self.previous.is_none() && !self.started;
             let alone = self.members.len() == 1 && self.invitations.is_empty();
             return match is_first && alone {
                 true => Ok(()),
@@ -282,17 +282,17 @@ impl Run {
         if (&self.id, &self.name, &self.founder) != (&before.id, &before.name, &before.founder) {
             return Err("it is another run".into());
         }
-        if before.begun && !self.begun {
-            return Err("a run that has begun stays so".into());
+        if before.started && !self.started {
+            return Err("a run that has started stays so".into());
         }
         let fixed = |run: &Run| (run.experiment.clone(), run.topology.clone(), run.consent);
-        if !before.begun && (fixed(self) != fixed(before) || self.sites != before.sites) {
-            return Err("its settings may not change before it has begun".into());
+        if !before.started && (fixed(self) != fixed(before) || self.sites != before.sites) {
+            return Err("its settings may not change before it has started".into());
         }
-        if !before.begun {
+        if !before.started {
             let stays = |member: &Member| self.members.contains(member);
             if let Some(gone) = before.members.iter().find(|member| !stays(member)) {
-                return Err(format!("{} may not be removed before it has begun", gone.name));
+                return Err(format!("{} may not be removed before it has started", gone.name));
             }
         }
         // Whoever joins was invited by the version before.

@@ -44,7 +44,7 @@ pub struct FirstModel {
 /// Why the files of a stage cannot be written.
 #[derive(Clone, Debug)]
 pub enum NotYet {
-    /// The run has not begun, or this site waits for another one.
+    /// The run has not started, or this site waits for another one.
     Waits(String),
     /// All rounds of the run are done.
     Over(u64),

@@ -85,7 +85,7 @@ fn founded(place: &Place, name: &str, sites: usize, consent: Consent) {
         consent,
         founder: name.into(),
         sites,
-        begun: false,
+        started: false,
         topology: "ring".into(),
         experiment: experiment.unwrap().to_toml(),
         members: vec![place.site.member(name, vec!["/ip4/127.0.0.1/tcp/1".into()])],
@@ -129,8 +129,8 @@ fn joining(place: &Place, ticket: &Ticket) -> Question {
     Question::Join { member, signature }
 }
 
-/// A run of these sites that has begun, the first one its founder.
-fn begun(names: &[&str], consent: Consent) -> Vec<Place> {
+/// A run of these sites that has started, the first one its founder.
+fn started(names: &[&str], consent: Consent) -> Vec<Place> {
     let places: Vec<Place> = names.iter().map(|_| Place::new()).collect();
     founded(&places[0], names[0], names.len(), consent);
     for (place, name) in places.iter().zip(names).skip(1) {
@@ -184,9 +184,9 @@ fn digests(places: &[Place]) -> Vec<String> {
 
 #[test]
 fn sites_come_together_and_agree_by_one_digest() {
-    let places = begun(&["berlin", "lyon", "rome"], Consent::Majority);
+    let places = started(&["berlin", "lyon", "rome"], Consent::Majority);
     let all = digests(&places);
-    assert!(places[0].book().run().begun && all.iter().all(|one| *one == all[0]));
+    assert!(places[0].book().run().started && all.iter().all(|one| *one == all[0]));
     let stage = places[2].book().stage().unwrap().number;
     assert_eq!(stage, places[2].book().run().number);
 }
@@ -237,7 +237,7 @@ fn a_ticket_is_good_once_until_it_expires_for_its_name_and_its_run() {
 
 /// So many keys that nobody has invited ask a site, over its real host; its member is answered.
 fn guess(count: usize) {
-    let places = begun(&["a", "b", "c"], Consent::Majority);
+    let places = started(&["a", "b", "c"], Consent::Majority);
     let told = Told::default();
     let all = crate::answers(&places[0].site, &told);
     all.let_in(places[0].book().callers());
@@ -271,7 +271,7 @@ fn soak_ten_thousand_guessed_tickets_are_refused() {
 
 #[test]
 fn a_change_needs_a_majority_and_all_take_it_over() {
-    let places = begun(&["a", "b", "c", "d", "e"], Consent::Majority);
+    let places = started(&["a", "b", "c", "d", "e"], Consent::Majority);
     let before = digests(&places)[0].clone();
     assert!(!proposes(&places[1], "optimizer.step=0.05").unwrap());
     gossip(&places);
@@ -292,7 +292,7 @@ fn a_change_needs_a_majority_and_all_take_it_over() {
 
 #[test]
 fn of_two_proposals_at_most_one_is_adopted() {
-    let places = begun(&["a", "b", "c"], Consent::Majority);
+    let places = started(&["a", "b", "c"], Consent::Majority);
     proposes(&places[0], "optimizer.step=0.05").unwrap();
     proposes(&places[1], "optimizer.step=0.07").unwrap();
     for (one, other) in [(0, 2), (1, 2), (0, 1), (1, 0)] {
@@ -326,7 +326,7 @@ fn of_two_proposals_at_most_one_is_adopted() {
 
 #[test]
 fn all_must_agree_where_the_run_says_so_but_a_removed_site_need_not() {
-    let places = begun(&["a", "b", "c"], Consent::All);
+    let places = started(&["a", "b", "c"], Consent::All);
     proposes(&places[0], "optimizer.step=0.05").unwrap();
     gossip(&places);
     answers(&places[1], "a", None).unwrap();
@@ -379,7 +379,7 @@ fn a_member_that_signs_two_versions_with_one_number_is_named() {
 
 #[test]
 fn what_strangers_say_and_what_was_altered_counts_for_nothing() {
-    let places = begun(&["a", "b", "c"], Consent::Majority);
+    let places = started(&["a", "b", "c"], Consent::Majority);
     let stranger = Place::new();
     let book = places[0].book();
     let current = book.run();
@@ -430,12 +430,12 @@ fn what_strangers_say_and_what_was_altered_counts_for_nothing() {
 
 #[test]
 fn a_run_does_not_go_back() {
-    let places = begun(&["a", "b", "c"], Consent::Majority);
+    let places = started(&["a", "b", "c"], Consent::Majority);
     let book = places[0].book();
     let current = book.run();
     let next = current.next(now(), "x".into(), None);
     for (run, why) in [
-        (Run { begun: false, ..next.clone() }, "stays so"),
+        (Run { started: false, ..next.clone() }, "stays so"),
         (Run { id: "other".into(), ..next.clone() }, "another run"),
         (Run { founder: "b".into(), ..next.clone() }, "another run"),
         (Run { number: 9, ..next.clone() }, "does not continue"),
@@ -459,7 +459,7 @@ fn a_run_does_not_go_back() {
 
 #[test]
 fn a_site_that_has_declined_what_is_adopted_leaves() {
-    let places = begun(&["a", "b", "c", "d"], Consent::Majority);
+    let places = started(&["a", "b", "c", "d"], Consent::Majority);
     proposes(&places[0], "optimizer.step=0.05").unwrap();
     gossip(&places);
     answers(&places[3], "a", Some("too large")).unwrap();
@@ -479,7 +479,7 @@ fn a_site_that_has_declined_what_is_adopted_leaves() {
 
 #[test]
 fn the_next_stage_begins_from_what_most_have() {
-    let places = begun(&["a", "b", "c", "d"], Consent::Majority);
+    let places = started(&["a", "b", "c", "d"], Consent::Majority);
     let first = places[0].book().stage().unwrap().number;
     proposes(&places[1], "optimizer.step=0.05").unwrap();
     gossip(&places);
@@ -526,7 +526,7 @@ fn the_next_stage_begins_from_what_most_have() {
 
 #[test]
 fn without_a_mean_the_model_of_the_most_rounds_counts() {
-    let places = begun(&["a", "b", "c"], Consent::Majority);
+    let places = started(&["a", "b", "c"], Consent::Majority);
     let first = places[0].book().stage().unwrap().number;
     proposes(&places[0], "optimizer.step=0.05").unwrap();
     gossip(&places);

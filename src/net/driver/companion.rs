@@ -4,7 +4,7 @@ use std::{
     io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{self, Sender},
     },
     time::Instant,
@@ -31,6 +31,8 @@ pub(crate) struct SharedLearner {
     pub status: Arc<Status>,
     /// Whether gradients wait for another program.
     pub waits: bool,
+    /// Set once the node asks all others to end the run.
+    pub ends: Arc<AtomicBool>,
 }
 
 impl SharedLearner {
@@ -57,7 +59,10 @@ impl Job {
         let x = Arc::new(x);
         learner.lent.set(round, &x);
         learner.work(|learns| {
-            drive::compute(learns, round, x, update, parts, &mut |input| {
+            drive::compute(learns, round, x, update, parts, &mut |mut input| {
+                if let Input::Computed { ends, .. } = &mut input {
+                    *ends |= learner.ends.load(Ordering::Relaxed);
+                }
                 let so_far = started.elapsed().as_nanos() as u64;
                 // Counted before it can have an effect.
                 learner.computing.fetch_add(so_far - counted, Ordering::Relaxed);

@@ -18,6 +18,7 @@ use std::{
     panic::{self, AssertUnwindSafe},
     sync::{
         Arc, Mutex,
+        atomic::AtomicBool,
         mpsc::{RecvTimeoutError, Sender},
     },
     time::{Duration, Instant},
@@ -76,6 +77,8 @@ pub(crate) struct Role<'a> {
     pub keys: Arc<dyn Keys>,
     /// What nodes say about themselves.
     pub board: Arc<Board>,
+    /// Set once it asks all others to end the run, whatever its learner says.
+    pub ends: Arc<AtomicBool>,
 }
 
 /// The driver of one node.
@@ -112,6 +115,7 @@ struct Driver<'a> {
     ended: Option<Ended>,
     outcome: Option<Outcome>,
     board: Arc<Board>,
+    ends: Arc<AtomicBool>,
     telling: Telling,
 }
 
@@ -129,7 +133,7 @@ pub(crate) fn run(
     stop: &mut dyn FnMut() -> bool,
 ) -> Result<Ended, RunError> {
     let NodeSpec { config, mut learner } = spec;
-    let Role { design, limits, checkpoints, confirms, keys, board } = role;
+    let Role { design, limits, checkpoints, confirms, keys, board, ends } = role;
     let mut initial = State::default();
     // Without a learner that can be put back, checkpoints are of no use.
     let checkpoints = checkpoints.filter(|_| learner.state(&mut initial));
@@ -169,6 +173,7 @@ pub(crate) fn run(
         ended: None,
         outcome: None,
         board,
+        ends,
         telling: Telling::new(now),
     };
     driver.perform_all();

@@ -209,7 +209,8 @@ impl Driver<'_> {
         }
         let saver = self.checkpoints.clone().map(|kept| Saver::new(kept, own.clone()));
         let before = std::mem::take(&mut self.before);
-        let (learner, status) = (self.learner.clone(), links.status().clone());
+        let learner = (self.learner.clone(), self.ends.clone());
+        let status = links.status().clone();
         self.telling.begin(Instant::now(), at.rounds, before.0);
         self.board.begin(links.host.attempt());
         let work = Work::new(before, learner, saver, own.clone(), status);

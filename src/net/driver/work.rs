@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, TryLockError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::Sender,
     },
     time::{Duration, Instant},
@@ -41,7 +41,7 @@ impl Work {
     /// Begins now, with these clocks of the rounds before.
     pub(super) fn new(
         (before, setup): (Elapsed, Vec<u8>),
-        learner: Owned,
+        (learner, ends): (Owned, Arc<AtomicBool>),
         saver: Option<Saver>,
         own: Sender<Event>,
         status: Arc<Status>,
@@ -55,6 +55,7 @@ impl Work {
                 computing: Arc::new(AtomicU64::new(computing.0)),
                 lent: Lent::default(),
                 status,
+                ends,
             },
             companion: None,
             own,

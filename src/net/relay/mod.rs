@@ -12,6 +12,7 @@ pub(crate) mod reservations;
 mod runs;
 
 use std::{
+    collections::BTreeSet,
     fmt,
     path::PathBuf,
     time::{Duration, Instant},
@@ -38,6 +39,7 @@ use super::{
         guard::guarded,
         refusals::Refusals,
         security::{Ciphers, Encryption},
+        sites::admit,
         swarm::{IDLE, listen},
     },
 };
@@ -176,8 +178,7 @@ pub struct Relay {
     names: LiteMap<PeerId, String>,
     addresses: Vec<Multiaddr>,
     refusals: Refusals,
-    /// The runs whose sites are served.
-    runs: Vec<PathBuf>,
+    runs: Runs,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -189,7 +190,11 @@ impl Relay {
     pub fn start(file: &RelayFile) -> Result<Relay, ConfigError> {
         let runtime = runtime().map_err(|error| ConfigError::at("network", error.to_string()))?;
         let key = identity::load(&file.key)?;
-        let names = names(file)?;
+        let mut names = names(file)?;
+        let of_runs = all_sites(&file.runs)?;
+        let (sites, named) = (of_runs.keys().copied().collect(), names.keys().copied().collect());
+        let runs = Runs { files: file.runs.clone(), sites, named, read: Instant::now() };
+        names.extend(of_runs);
         let addresses = (file.listen.iter())
             .map(|text| address("relay.listen", text))
             .collect::<Result<Vec<_>, _>>()?;
@@ -221,7 +226,7 @@ impl Relay {
             names,
             addresses,
             refusals: Refusals::new("no topology and no run of this relay names it"),
-            runs: file.runs.clone(),
+            runs,
             runtime,
         })
     }
@@ -271,23 +276,18 @@ impl Relay {
     /// Carries links until `stop` returns true; it is called again and again. `observe` receives
     /// what happens; of a node that causes many events only some.
     pub fn run(self, mut observe: impl FnMut(RelayEvent), mut stop: impl FnMut() -> bool) {
-        let Relay { mut swarm, mut names, mut refusals, runs, runtime, .. } = self;
+        let Relay { mut swarm, mut names, mut refusals, mut runs, runtime, .. } = self;
         let mut bounds = Bounds::default();
         let mut observe = |event| bounds.pass(event, Instant::now(), &mut observe);
         runtime.block_on(async {
             let mut tick = tokio::time::interval(POLL);
-            let mut read = Instant::now();
             loop {
                 let event = tokio::select! {
                     event = swarm.select_next_some() => event,
                     _ = tick.tick() => match stop() {
                         true => return,
                         false => {
-                            if read.elapsed() >= READ {
-                                let allowed = &mut swarm.behaviour_mut().allowed;
-                                read_again(&runs, &mut names, allowed);
-                                read = Instant::now();
-                            }
+                            runs.read_again(&mut swarm, &mut names);
                             continue;
                         }
                     },
@@ -309,25 +309,43 @@ impl Relay {
     }
 }
 
-/// Serves the sites that have joined a run, or were invited, since it was read last.
-fn read_again(
-    runs: &[PathBuf],
-    names: &mut LiteMap<PeerId, String>,
-    allowed: &mut allow_block_list::Behaviour<allow_block_list::AllowedPeers>,
-) {
-    for path in runs {
-        match sites(path) {
-            Ok(sites) => {
-                for (peer, name) in sites {
-                    if names.insert(peer, name).is_none() {
-                        allowed.allow_peer(peer);
-                    }
-                }
+/// Serves the sites of runs as they are now.
+struct Runs {
+    files: Vec<PathBuf>,
+    /// Those of them that are served, and the nodes that are served in any case.
+    sites: BTreeSet<PeerId>,
+    named: BTreeSet<PeerId>,
+    read: Instant,
+}
+
+impl Runs {
+    /// Reads the files again if it is time: those that have joined or were invited are let in, and
+    /// those that were removed are let out.
+    fn read_again(&mut self, swarm: &mut Swarm<Behaviour>, names: &mut LiteMap<PeerId, String>) {
+        if self.read.elapsed() < READ {
+            return;
+        }
+        self.read = Instant::now();
+        match all_sites(&self.files) {
+            Ok(found) => {
+                let now: BTreeSet<PeerId> = found.keys().copied().collect();
+                let allowed = &mut swarm.behaviour_mut().allowed;
+                admit(allowed, &mut self.sites, now, |site| !self.named.contains(site));
+                names.extend(found);
             }
             // It is tried again.
             Err(error) => tracing::debug!("the relay serves the sites that it knew: {error}"),
         }
     }
+}
+
+/// The sites of all these runs.
+fn all_sites(files: &[PathBuf]) -> Result<LiteMap<PeerId, String>, ConfigError> {
+    let mut all = LiteMap::new();
+    for file in files {
+        all.extend(sites(file)?);
+    }
+    Ok(all)
 }
 
 /// The nodes to serve, with their names.
@@ -345,9 +363,6 @@ fn names(file: &RelayFile) -> Result<LiteMap<PeerId, String>, ConfigError> {
             let peer = peer_of(&topology, node).map_err(|error| error.within(path.display()))?;
             names.insert(peer, topology.node(node).name.clone());
         }
-    }
-    for path in &file.runs {
-        names.extend(sites(path)?);
     }
     Ok(names)
 }

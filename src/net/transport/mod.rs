@@ -18,6 +18,7 @@ pub(crate) mod peers;
 pub(crate) mod reach;
 pub(crate) mod refusals;
 pub(crate) mod security;
+pub(crate) mod sites;
 pub(crate) mod sockets;
 pub(crate) mod swarm;
 

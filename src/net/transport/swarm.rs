@@ -2,7 +2,6 @@
 //! assigned to this end.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
     error::Error,
     net::{SocketAddr, TcpListener, UdpSocket},
     sync::Arc,
@@ -40,6 +39,7 @@ use super::{
     reach::Endpoint,
     refusals::Refusals,
     security::{Ciphers, Encryption},
+    sites::{Sites, admit, follow},
     sockets::{self, Ends},
 };
 use crate::{
@@ -79,18 +79,6 @@ pub(crate) struct Behaviour {
     relay: relay::client::Behaviour,
     punch: dcutr::Behaviour,
     pub streams: libp2p_stream::Behaviour,
-}
-
-/// Lets these callers in, and those out that are no longer listed and that `is_ours` allows.
-pub(crate) fn admit(
-    allowed: &mut allow_block_list::Behaviour<allow_block_list::AllowedPeers>,
-    known: &BTreeSet<PeerId>,
-    callers: &BTreeSet<PeerId>,
-    is_ours: impl Fn(&PeerId) -> bool,
-) {
-    let gone = known.difference(callers).filter(|peer| is_ours(peer));
-    gone.for_each(|peer| _ = allowed.disallow_peer(*peer));
-    callers.difference(known).for_each(|peer| _ = allowed.allow_peer(*peer));
 }
 
 /// A swarm of a node with this key that does not listen yet, and that only these peers may connect
@@ -247,16 +235,6 @@ pub(crate) struct SwarmTask {
     pub sites: Sites,
 }
 
-/// What a host knows of the sites of its run, if they exchange documents.
-#[derive(Default)]
-pub(crate) struct Sites {
-    /// Those that may ask, and those that are let in already.
-    pub callers: Option<watch::Receiver<BTreeSet<PeerId>>>,
-    pub known: BTreeSet<PeerId>,
-    /// Their newest addresses.
-    pub moved: Option<watch::Receiver<BTreeMap<PeerId, Vec<Multiaddr>>>>,
-}
-
 /// The new value of a channel that may not be there, once it has one.
 async fn change<T: Clone>(channel: &mut Option<watch::Receiver<T>>) -> Option<T> {
     let channel = channel.as_mut()?;
@@ -297,8 +275,15 @@ impl SwarmTask {
                     self.dial_due();
                 }
                 Some(forwarded) = change(&mut self.outside) => self.forward(forwarded),
-                Some(callers) = change(&mut self.sites.callers) => self.admit(callers),
-                Some(moved) = change(&mut self.sites.moved) => self.follow(&moved),
+                Some(callers) = change(&mut self.sites.callers) => {
+                    let allowed = &mut self.swarm.behaviour_mut().allowed;
+                    let is_ours = |peer: &PeerId| !self.peers.contains_key(peer);
+                    admit(allowed, &mut self.sites.known, callers, is_ours);
+                }
+                Some(moved) = change(&mut self.sites.moved) => {
+                    let allowed = &mut self.swarm.behaviour_mut().allowed;
+                    follow(&moved, &mut self.peers, allowed, &self.dialled);
+                }
                 _ = tick.tick(), if waits => {
                     self.dial_due();
                     self.reserve_due();
@@ -325,34 +310,6 @@ impl SwarmTask {
                 peer.dial = Some(Dial::new(addresses.clone()));
             } else if !peer.neighbour.addresses.is_empty() {
                 peer.dial = Some(Dial::instead(peer.neighbour.addresses.clone()));
-            }
-        }
-    }
-
-    /// Lets these callers in beside the neighbours, and those out that are no longer listed.
-    fn admit(&mut self, callers: BTreeSet<PeerId>) {
-        let allowed = &mut self.swarm.behaviour_mut().allowed;
-        admit(allowed, &self.sites.known, &callers, |peer| !self.peers.contains_key(peer));
-        self.sites.known = callers;
-    }
-
-    /// Takes the newest addresses of neighbours, for the next time that one is dialled.
-    fn follow(&mut self, moved: &BTreeMap<PeerId, Vec<Multiaddr>>) {
-        for (id, peer) in &mut self.peers {
-            let Some(addresses) = moved.get(id).filter(|addresses| !addresses.is_empty()) else {
-                continue;
-            };
-            if peer.neighbour.addresses != *addresses {
-                tracing::info!("node {}: its addresses are now {addresses:?}", peer.neighbour.name);
-                peer.neighbour.addresses.clone_from(addresses);
-                let allowed = &mut self.swarm.behaviour_mut().allowed;
-                for relay in addresses.iter().filter_map(relay_of) {
-                    allowed.allow_peer(relay);
-                }
-                self.dialled.list(addresses.iter());
-                if let Some(dial) = &mut peer.dial {
-                    dial.moved(addresses);
-                }
             }
         }
     }

@@ -48,8 +48,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
         let known = fingerprint(&book.run().id, &request.ticket, &request.member.peer);
         let plain = |text: &str| text.replace(['-', ' '], "").to_uppercase();
         if plain(given) != plain(&known) {
-            let problem = "the site that asks to join has another one. Do not approve it unless \
-                           both agree: somebody else may have the ticket";
+            let problem = "the site that asks to join has another one. Do not approve it: \
+                           another person may have used the ticket";
             return Err(ConfigError::new("FINGERPRINT", given, problem));
         }
         site.admit(book, &request)?;

@@ -115,8 +115,8 @@ pub(crate) fn remove(args: &RemoveArgs) -> Result<(), Exit> {
         let mut next = run.next(now(), format!("removes {}", args.site), args.reason.clone());
         next.members.retain(|one| one.name != args.site);
         next.invitations.retain(|one| one.site != args.site);
-        if next.members.len() < 2 && run.begun {
-            let problem = "then less than two sites would be left";
+        if next.members.len() < 2 && run.started {
+            let problem = "a run needs two sites";
             return Err(ConfigError::new("SITE", &args.site, problem));
         }
         Ok(next)

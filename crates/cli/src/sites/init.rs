@@ -110,7 +110,7 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
         },
         founder: site.clone(),
         sites,
-        begun: false,
+        started: false,
         topology,
         experiment: experiment.to_toml(),
         members: vec![own.member(&site, addresses.clone())],

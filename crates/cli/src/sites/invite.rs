@@ -12,11 +12,11 @@ use super::Folder;
 Examples:
   gradvine invite lyon                  prints one line to send to lyon: gradvine join gv1...
   gradvine invite lyon rome oslo        one line for each
-  gradvine invite lyon --auto           whoever has the ticket joins without your approval
+  gradvine invite lyon --auto           the person with the ticket joins without your approval
 
 A ticket is for one site, once, until it expires. Send it as you would send a password. It shows
 the run to its bearer, and lets one key ask to join: compare its fingerprint by voice, then
-`gradvine approve`. Once training has begun, the other sites must agree first.")]
+`gradvine approve`. After training has started, a new site needs the consent of the others.")]
 pub(crate) struct Args {
     /// The names of the sites to invite
     #[arg(required = true, value_name = "SITE")]
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HOURS", default_value_t = 168)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=8760))]
     hours: u64,
-    /// Why, for the other sites, once training has begun
+    /// The reason, which the other sites see
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
@@ -105,10 +105,10 @@ fn check_places(run: &Run, sites: &[String]) -> Result<(), ConfigError> {
     }
     let open = run.open_invitations(now()).filter(|one| !sites.contains(&one.site)).count();
     let all = run.members.len() + open + sites.len();
-    if !run.begun && all > run.sites {
+    if !run.started && all > run.sites {
         let problem = format!(
-            "training begins with {} sites, and these would make {all}: more can be invited once \
-             it has begun",
+            "training begins with {} sites, and these would make {all}: invite more after \
+             training has started",
             run.sites
         );
         return Err(ConfigError::new("SITE", sites.join(" "), problem));

@@ -117,9 +117,9 @@ fn patiently<T>(
                 return Err(ConfigError::at("TICKET", why).into());
             }
             Err(NoAnswer::Unknown) if since.elapsed() >= UNKNOWN => {
-                let why = "whoever has invited you does not know this ticket: it was used, \
-                           withdrawn or replaced, it is for another run, or the other sites have \
-                           not agreed yet. Ask them";
+                let why = "the site that has invited you does not accept this ticket: it was \
+                           used or replaced, it is for another run, or the other sites have not \
+                           agreed to the invitation yet. Ask that site";
                 return Err(ConfigError::at("TICKET", why).into());
             }
             Err(NoAnswer::Unknown) => pause(interrupt)?,

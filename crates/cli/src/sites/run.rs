@@ -69,8 +69,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
 fn shown(book: &Book) -> String {
     let run = book.run();
     let mut text = format!("run {}, version {}, digest {}\n", run.name, run.number, run.digest());
-    text += &match run.begun {
-        true => format!("{} sites, training has begun\n", run.members.len()),
+    text += &match run.started {
+        true => format!("{} sites, training has started\n", run.members.len()),
         false => format!("{} of {} sites have joined\n", run.members.len(), run.sites),
     };
     for member in &run.members {
