@@ -6,10 +6,7 @@ use gradvine::{config::ConfigError, experiment::Experiment};
 use gradvine_enrol::{Book, Proposal, Run, now};
 use gradvine_terminal::{Exit, print};
 
-use super::{
-    Folder,
-    init::{check_rows, topology_text},
-};
+use super::{Folder, init::topology_text, rows::check_rows};
 
 /// The arguments of `gradvine propose`
 #[derive(clap::Args, Debug)]

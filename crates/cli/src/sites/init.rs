@@ -6,18 +6,18 @@ use gradvine::{
     config::ConfigError,
     data::Options,
     experiment::Experiment,
-    learn::Init,
     mixing::{FileFormat, Topology},
     net::VERSION,
     units::NodeId,
 };
 use gradvine_enrol::{Book, Consent, Run, check_name, now};
-use gradvine_tables::{describe, draft};
-use gradvine_terminal::{Exit, print, show_reading};
+use gradvine_tables::{describe, draft, guesses};
+use gradvine_terminal::{Exit, note, print, show_reading};
 
 use super::{
     Folder, asked,
     place::{Place, found_addresses, machine, warn_of},
+    rows::{self, check_rows},
 };
 
 /// The arguments of `gradvine init`
@@ -124,34 +124,13 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
     warn_of(&addresses);
     let run = book.run();
     Ok(print(&format!(
-        "run {} with site {site} at {}\nnext: gradvine start     here, and leave it running\n      \
-         gradvine invite SITE...   {} more\n",
-        run.name,
+        "{}it is reached at {}\n\nnext:\n  gradvine run show --experiment   read it: before training \
+         starts, it stays as it is now\n  gradvine start                   here, and leave it \
+         running\n  gradvine invite SITE...          {} more\n",
+        rows::describe(run)?,
         addresses.join(", "),
         run.sites - 1
     ))?)
-}
-
-/// Checks that the rows of this site fit the experiment.
-pub(super) fn check_rows(
-    site: &gradvine_enrol::Site,
-    experiment: &str,
-    data: &str,
-) -> Result<(), ConfigError> {
-    let file = gradvine::run::NodeFile::load(&site.node())?;
-    let file = gradvine::run::NodeFile {
-        data: Some(file.data.unwrap_or_else(|| data.into())),
-        init: None,
-        ..file
-    };
-    let experiment = Experiment::parse(experiment, &[])?;
-    if let Some(Init::File(name)) = &experiment.model.init {
-        let problem = "the other sites do not have this file: expected `zeros` or `seeded`";
-        return Err(ConfigError::new("model.init", format!("\"{name}\""), problem));
-    }
-    let experiment = Experiment::parse(&experiment.to_toml(), &["model.init=seeded".into()])?;
-    let two = Topology::parse("path:2", 0)?;
-    gradvine::run::Single::new(&file, experiment, two, NodeId(0)).map(drop)
 }
 
 /// A random name of a run: 32 hexadecimal digits.
@@ -217,6 +196,11 @@ fn experiment(
             let names = [("data.target", "--target"), ("data.source", "--data")];
             let described = describe(data, &options)
                 .map_err(|error| ConfigError::from(error).renamed(&names))?;
+            for (column, (_, remark)) in described.columns.iter().zip(guesses(&described)) {
+                if let Some(remark) = remark {
+                    note!("column {}: {remark}", column.name);
+                }
+            }
             Experiment::parse(&draft(&described, data), sets)?
         }
     };

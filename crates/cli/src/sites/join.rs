@@ -5,14 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gradvine::{config::ConfigError, experiment::Experiment, run::NodeFile};
-use gradvine_enrol::{Book, Joining, NoAnswer, Run, Site, Ticket, join, look};
+use gradvine::{config::ConfigError, run::NodeFile};
+use gradvine_enrol::{Book, Joining, NoAnswer, Site, Ticket, join, look};
 use gradvine_terminal::{Exit, Interrupt, note, print, show_reading};
 
 use super::{
     Folder,
-    init::check_rows,
     place::{Place, found_addresses, warn_of},
+    rows::{check_rows, describe},
 };
 
 /// How long a ticket may be unknown: the run may be about to accept it, or its program to change
@@ -144,35 +144,4 @@ fn pause(interrupt: &Interrupt) -> Result<(), Exit> {
         true => Err(Exit::Interrupted("the same command goes on where this one ends".into())),
         false => Ok(()),
     }
-}
-
-/// What a run wants of the rows of a site.
-fn describe(run: &Run) -> Result<String, ConfigError> {
-    let experiment = Experiment::parse(&run.experiment, &[])?;
-    let members: Vec<&str> = run.members.iter().map(|member| member.name.as_str()).collect();
-    let mut text = format!(
-        "run {}: {} of {} sites ({})\n",
-        run.name,
-        members.len(),
-        run.sites.max(members.len()),
-        members.join(", ")
-    );
-    if let Some(target) = &experiment.data.target {
-        text += &format!("it predicts: {target:?}\n").replace('"', "");
-    }
-    if let Some(classes) = &experiment.data.classes {
-        text += &format!("classes: {}\n", classes.join(", "));
-    }
-    match &experiment.data.schema {
-        Some(schema) => {
-            text += "columns:\n";
-            for column in &schema.columns {
-                let entry = toml::Value::try_from(column)
-                    .map_err(|error| ConfigError::at("data.schema", error.to_string()))?;
-                text += &format!("  {entry}\n");
-            }
-        }
-        None => text += "it has no schema: each site needs the same columns in the same order\n",
-    }
-    Ok(text)
 }

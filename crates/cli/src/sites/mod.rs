@@ -6,6 +6,7 @@ pub(crate) mod init;
 pub(crate) mod invite;
 pub(crate) mod join;
 mod place;
+mod rows;
 pub(crate) mod run;
 pub(crate) mod start;
 mod watch;
