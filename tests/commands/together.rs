@@ -370,7 +370,7 @@ fn what_is_missing_or_wrong_is_named() {
         (&["approve", "b", "1111-1111"], "does not ask to join"),
         (&["accept"], "nothing is proposed"),
         (&["remove", "b"], "no site of the run has this name"),
-        (&["propose", "--set", "optimizer.step=0.05"], "may not change before it has begun"),
+        (&["propose", "--set", "optimizer.step=0.05"], "may not change before it has started"),
         (&["propose", "--set", "optimizer.stepp=1"], "optimizer.step"),
     ] {
         let errors = refused(arguments);

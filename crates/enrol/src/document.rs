@@ -5,8 +5,8 @@
 //!
 //! * **Before it has started** the founder alone makes versions. They add invitations and members,
 //!   and nothing else: a site that joins knows that the experiment stays as it has seen it.
-//! * **Once it has started** each version needs the consent of the members of the version before: of
-//!   more than half, or of all, as the run states. A member that the version removes, or whose key
+//! * **Once it has started** each version needs the consent of the members of the version before:
+//!   of more than half, or of all, as the run states. A member that the version removes, or whose key
 //!   it replaces, need not consent where all others do.
 //!
 //! Why at most one version has a number, if more than half of the members keep the rule: a member

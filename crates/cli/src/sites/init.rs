@@ -124,9 +124,10 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
     warn_of(&addresses);
     let run = book.run();
     Ok(print(&format!(
-        "{}it is reached at {}\n\nnext:\n  gradvine run show --experiment   read it: before training \
-         starts, it stays as it is now\n  gradvine start                   here, and leave it \
-         running\n  gradvine invite SITE...          {} more\n",
+        "{}it is reached at {}\n\nnext:\n  \
+         gradvine run show --experiment   read it: it stays so until training starts\n  \
+         gradvine start                   here, and leave it running\n  \
+         gradvine invite SITE...          {} more\n",
         rows::describe(run)?,
         addresses.join(", "),
         run.sites - 1
