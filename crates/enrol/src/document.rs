@@ -6,8 +6,8 @@
 //! * **Before it has started** the founder alone makes versions. They add invitations and members,
 //!   and nothing else: a site that joins knows that the experiment stays as it has seen it.
 //! * **Once it has started** each version needs the consent of the members of the version before:
-//!   of more than half, or of all, as the run states. A member that the version removes, or whose key
-//!   it replaces, need not consent where all others do.
+//!   of more than half, or of all, as the run states. Where all must agree, a member that the
+//!   version removes, or whose key it replaces, is not asked.
 //!
 //! Why at most one version has a number, if more than half of the members keep the rule: a member
 //! accepts a second version of one number only once enough have declined the first to make its
