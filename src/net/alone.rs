@@ -25,7 +25,9 @@ use super::{
     relay::reservations::is_relayed,
     runtime,
     transport::{
+        connections::Connecting,
         dial::{Reachable, address, dials, peer_of},
+        proxy::Proxy,
         reach,
     },
     upnp::{self, Forwarding},
@@ -56,8 +58,8 @@ pub struct Place {
     pub(super) own_addresses: Vec<Multiaddr>,
     dialled: BTreeSet<NodeId>,
     warnings: Vec<String>,
-    /// How its TCP connections are encrypted.
-    pub(super) security: Security,
+    /// How it connects.
+    pub(super) connecting: Connecting,
     /// Whether it asks its router for ports, and those that it has.
     pub(super) upnp: bool,
     forwarding: Forwarding,
@@ -113,7 +115,7 @@ impl Place {
                 ban: None,
             });
         }
-        let (security, upnp, forwarding) = (Security::default(), false, Forwarding::default());
+        let (connecting, upnp, forwarding) = (Connecting::default(), false, Forwarding::default());
         Ok(Place {
             key,
             listen,
@@ -122,7 +124,7 @@ impl Place {
             own_addresses: mine,
             dialled,
             warnings,
-            security,
+            connecting,
             upnp,
             forwarding,
             documents: None,
@@ -138,8 +140,17 @@ impl Place {
     /// The same place with another choice of encryption.
     #[must_use]
     pub fn with_security(mut self, security: Security) -> Place {
-        self.security = security;
+        self.connecting.security = security;
         self
+    }
+
+    /// The same place; connections of TCP leave it through this proxy.
+    ///
+    /// # Errors
+    /// As [`Proxy::parse`].
+    pub fn with_proxy(mut self, proxy: Option<&str>) -> Result<Place, ConfigError> {
+        self.connecting.proxy = proxy.map(Proxy::parse).transpose()?;
+        Ok(self)
     }
 
     /// The same place; with `upnp` it asks its router to forward the ports on which it listens.
@@ -324,7 +335,7 @@ impl Network for Site {
                 .because(opening.because),
             frame_limit: part.design().frame_limit(),
             congestion: experiment.run.congestion.clone(),
-            security: self.place.security,
+            connecting: self.place.connecting.clone(),
             outside: self.place.upnp.then(|| self.place.forwarding.outside()),
             deadlines: Deadlines::of(experiment),
             restarts: resumes,

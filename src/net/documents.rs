@@ -34,15 +34,17 @@ use super::{
     relay::reservations::{Reservations, relay_of},
     runtime::{SHUTDOWN, runtime},
     transport::{
+        connections::Connecting,
         dial::{address, root},
         dialled::Dialled,
+        proxy::Proxy,
         refusals::Refusals,
         security::Ciphers,
         sites::{Sites, admit},
         swarm::{Behaviour, listen, swarm},
     },
 };
-use crate::{config::ConfigError, drive::RunError, run::Security};
+use crate::{config::ConfigError, drive::RunError};
 
 /// The most bytes of a request or a reply.
 pub const LONGEST_DOCUMENT: usize = 16 << 20;
@@ -189,10 +191,15 @@ pub fn of_seed(mut seed: [u8; 32]) -> Result<Keypair, ConfigError> {
 }
 
 /// A swarm with this key that lets these peers in, and dials these addresses.
-fn swarm_for(key: &Keypair, dialled: &[Multiaddr]) -> Result<Swarm<Behaviour>, ConfigError> {
+fn swarm_for(
+    key: &Keypair,
+    proxy: Option<&Proxy>,
+    dialled: &[Multiaddr],
+) -> Result<Swarm<Behaviour>, ConfigError> {
     let listed = Dialled::default();
     listed.list(dialled.iter());
-    let mut swarm = swarm(key, &[], Security::default(), &Ciphers::default(), &listed)?;
+    let connecting = Connecting { proxy: proxy.cloned(), ..Connecting::default() };
+    let mut swarm = swarm(key, &[], &connecting, &Ciphers::default(), &listed)?;
     for relay in dialled.iter().filter_map(relay_of) {
         swarm.behaviour_mut().allowed.allow_peer(relay);
     }
@@ -207,12 +214,13 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// Listens on these addresses, and reserves places at the relays among `addresses`.
+    /// Listens on these addresses, and reserves places at the relays among `addresses`, through
+    /// the proxy if there is one.
     ///
     /// # Errors
     /// If an address is wrong or in use, or the threads cannot be started.
     pub fn open(
-        key: &Keypair,
+        (key, proxy): (&Keypair, Option<&Proxy>),
         on: &[String],
         addresses: &[String],
         answers: &Answers,
@@ -224,7 +232,7 @@ impl Desk {
         let (on, own) = (parse("node.listen", on)?, parse("addresses", addresses)?);
         let runtime = runtime()?;
         let open = async {
-            let mut swarm = swarm_for(key, &own)?;
+            let mut swarm = swarm_for(key, proxy, &own)?;
             let found = listen(&mut swarm, &on).await?;
             let incoming = swarm.behaviour().streams.new_control().accept(documents_protocol());
             let incoming =
@@ -301,12 +309,13 @@ impl fmt::Display for NoReply {
     }
 }
 
-/// Asks the site with this PeerId at its addresses, as the caller with this key.
+/// Asks the site with this PeerId at its addresses, as the caller with this key, through the proxy
+/// if there is one.
 ///
 /// # Errors
 /// Why there is no reply.
 pub fn ask(
-    caller: &Keypair,
+    (caller, proxy): (&Keypair, Option<&Proxy>),
     (peer, addresses): (PeerId, &[Multiaddr]),
     request: &[u8],
     within: Duration,
@@ -317,8 +326,9 @@ pub fn ask(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| NoReply::Broken(error.to_string()))?;
     let begin = Instant::now();
-    let reply = runtime
-        .block_on(async { timeout(within, exchange(caller, (peer, addresses), request)).await });
+    let reply = runtime.block_on(async {
+        timeout(within, exchange((caller, proxy), (peer, addresses), request)).await
+    });
     runtime.shutdown_timeout(SHUTDOWN);
     reply.unwrap_or_else(|_| {
         Err(NoReply::Unreached(format!("no answer in {:.0} s", begin.elapsed().as_secs_f64())))
@@ -326,12 +336,12 @@ pub fn ask(
 }
 
 async fn exchange(
-    caller: &Keypair,
+    (caller, proxy): (&Keypair, Option<&Proxy>),
     (peer, addresses): (PeerId, &[Multiaddr]),
     request: &[u8],
 ) -> Result<Vec<u8>, NoReply> {
     let text = |error: ConfigError| NoReply::Broken(error.to_string());
-    let mut swarm = swarm_for(caller, addresses).map_err(text)?;
+    let mut swarm = swarm_for(caller, proxy, addresses).map_err(text)?;
     swarm.behaviour_mut().allowed.allow_peer(peer);
     let mut streams = swarm.behaviour().streams.new_control();
     let options = DialOpts::peer_id(peer)

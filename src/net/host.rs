@@ -38,6 +38,7 @@ use super::{
     neighbour::Neighbour,
     relay::reservations::{Reservations, is_relayed},
     transport::{
+        connections::Connecting,
         dialled::Dialled,
         peers::{Connection, Peer},
         refusals::Refusals,
@@ -51,7 +52,6 @@ use crate::{
     config::ConfigError,
     gossip::Cause,
     mixing::Topology,
-    run::Security,
     status::Board,
     units::NodeId,
 };
@@ -87,8 +87,8 @@ pub struct HostConfig {
     pub frame_limit: usize,
     /// TCP's congestion control, unless it is the system's default.
     pub congestion: Option<String>,
-    /// How TCP connections are encrypted.
-    pub security: Security,
+    /// How it connects.
+    pub connecting: Connecting,
     /// Where a router forwards ports to this node, if it asks one.
     pub outside: Option<watch::Receiver<Vec<Multiaddr>>>,
     /// How long its tasks wait for neighbours.
@@ -214,7 +214,7 @@ async fn listening(
     if let Some(name) = &config.congestion {
         sockets::check(name)?;
     }
-    let mut swarm = swarm(&config.key, &config.neighbours, config.security, ciphers, dialled)?;
+    let mut swarm = swarm(&config.key, &config.neighbours, &config.connecting, ciphers, dialled)?;
     let addresses = listen(&mut swarm, &config.listen).await?;
     if let Some(name) = &config.congestion {
         // Accepted connections inherit it, from their first packet on.

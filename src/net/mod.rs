@@ -54,7 +54,9 @@ internals!({
     neighbour::Neighbour,
     runtime::runtime,
     probe::{AtRelay, Examination, Examined, Measured, ProbeLimits, Reach, examine},
-    transport::{reach::socket_address, security::has_aes},
+    transport::{
+        connections::Connecting, proxy::Proxy, reach::socket_address, security::has_aes,
+    },
 });
 
 /// The version of the wire format of a link.

@@ -186,7 +186,8 @@ impl Prober {
         let ciphers = Ciphers::default();
         let dialled = Dialled::default();
         dialled.list(place.own_addresses.iter());
-        let mut swarm = swarm(&place.key, &place.neighbours, place.security, &ciphers, &dialled)?;
+        let mut swarm =
+            swarm(&place.key, &place.neighbours, &place.connecting, &ciphers, &dialled)?;
         let mut listening = Vec::new();
         for address in &place.listen {
             let found = listen(&mut swarm, std::slice::from_ref(address)).await;

@@ -23,14 +23,17 @@ use super::{
     link::{hello::RunCard, limits::Deadlines},
     neighbour::Neighbour,
     runtime_for,
-    transport::dial::{Reachable::Directly, dials},
+    transport::{
+        connections::Connecting,
+        dial::{Reachable::Directly, dials},
+    },
 };
 use crate::{
     cluster::{Opening, event::Event, members::keys::Named, part::Part, waiting::limits::Limits},
     drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError, Waiting},
     experiment::Transport,
     gossip::{Failure, OwnModel, RoundDone},
-    run::{Checkpoints, Design, Security, Whole},
+    run::{Checkpoints, Design, Whole},
     status::Board,
     threads,
     units::{NodeId, Round},
@@ -328,7 +331,7 @@ async fn hosts(
             congestion: run.congestion.clone(),
             addresses: Vec::new(),
             relayed: false,
-            security: Security::default(),
+            connecting: Connecting::default(),
             outside: None,
             deadlines: Deadlines::of(&design.experiment),
             restarts: false,

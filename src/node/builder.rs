@@ -195,6 +195,14 @@ impl NodeBuilder {
         self
     }
 
+    /// Through which proxy connections of TCP leave this machine: `http://HOST:PORT` or
+    /// `socks5://HOST:PORT`.
+    #[must_use]
+    pub fn proxy(mut self, proxy: impl Into<String>) -> NodeBuilder {
+        self.file.proxy = Some(proxy.into());
+        self
+    }
+
     /// Adds an address to listen on, such as `/ip4/0.0.0.0/tcp/4001`.
     #[must_use]
     pub fn listen(mut self, address: impl Into<String>) -> NodeBuilder {
@@ -325,6 +333,7 @@ impl NodeBuilder {
             if let Some(file) = in_topology { error.within(file) } else { error }
         })?;
         let place = place.with_security(file.security).with_upnp(file.upnp).map_err(&blame)?;
+        let place = place.with_proxy(file.proxy.as_deref()).map_err(&blame)?;
         let place = place.with_documents(self.documents);
         let node = place.node;
         let mut read = DataRecord::default();

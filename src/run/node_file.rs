@@ -109,6 +109,13 @@ pub struct NodeFile {
     /// or `noise`. Default: `auto`.
     #[serde(default, skip_serializing_if = "Security::is_default")]
     pub security: Security,
+    /// The proxy of this site through which connections leave it. Only those of TCP do then; the
+    /// proxy looks up the names of other sites.
+    ///
+    /// Accepts: `http://HOST:PORT` (HTTP CONNECT) or `socks5://HOST:PORT`, with `USER:PASSWORD@`
+    /// before the host if the proxy asks for them. Default: no proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<String>,
     /// Whether this node asks its router to forward the ports of `listen` to it while it runs
     /// (UPnP). It does not unless told to, because this opens the network that it is in.
     ///

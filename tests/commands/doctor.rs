@@ -10,7 +10,7 @@ use crate::command::{self, Deployment, NAMES, Reach, gradvine, until_running};
 const RUN: &str = "rounds = 5\nconnect_s = 30";
 
 /// The code and the report of a node's examination.
-fn examine(deployment: &Deployment, name: &str, more: &[&str]) -> (i32, Value) {
+pub(crate) fn examine(deployment: &Deployment, name: &str, more: &[&str]) -> (i32, Value) {
     let mut command = gradvine();
     let command = command.arg("doctor").arg(deployment.file(&format!("{name}.toml")));
     let output = command.args(["--json", "--send", "1"]).args(more).output().unwrap();
@@ -20,7 +20,7 @@ fn examine(deployment: &Deployment, name: &str, more: &[&str]) -> (i32, Value) {
 }
 
 /// The errors of a report, each with what it is about.
-fn errors(report: &Value) -> Vec<String> {
+pub(crate) fn errors(report: &Value) -> Vec<String> {
     let findings = report["findings"].as_array().unwrap();
     let errors = findings.iter().filter(|finding| finding["level"] == "error");
     errors

@@ -26,6 +26,7 @@ mod page;
 mod picture;
 mod plan;
 mod predict;
+mod proxies;
 mod refusals;
 mod report;
 mod report_pictures;

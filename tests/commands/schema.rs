@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use crate::command::{Deployment, NAMES, Reach, gradvine, json, refused};
+use gradvine::data::EMBEDDED;
+
+use crate::command::{Deployment, NAMES, Reach, folder, gradvine, json, refused, within};
 
 /// The cells of 24 rows of a site: age, sex, smoker, admitted, ward, label.
 fn cells(site: usize) -> Vec<[String; 6]> {
@@ -205,6 +207,17 @@ fn a_file_is_described_with_a_draft_that_runs() {
     assert_eq!(simulate("open.toml", "b"), listed);
     let written = fs::read_to_string(folder.path().join("b/experiment.toml")).unwrap();
     assert!(written.contains("values = [\"f\", \"m\"]"), "{written}");
+}
+
+#[test]
+fn a_draft_of_a_shipped_set_runs() {
+    let folder = folder();
+    for set in EMBEDDED.iter() {
+        let done = within(folder.path(), &["data", "describe", set.name, "--toml"]).success();
+        fs::write(folder.path().join("draft.toml"), &done.get_output().stdout).unwrap();
+        let run = ["simulate", "-q", "draft.toml", "--set", "run.rounds=2", "--out", set.name];
+        within(folder.path(), &run).success();
+    }
 }
 
 #[test]

@@ -15,8 +15,8 @@ use gradvine::{
     experiment::Transport,
     gossip::Cause,
     net::{
-        Deadlines, Event, Host, HostConfig, Keypair, Multiaddr, Neighbour, PeerId, RunCard,
-        free_ports,
+        Connecting, Deadlines, Event, Host, HostConfig, Keypair, Multiaddr, Neighbour, PeerId,
+        RunCard, free_ports,
     },
     run::Security,
     status::Board,
@@ -95,7 +95,7 @@ impl End {
             nodes: 2,
             neighbours: vec![neighbour],
             card,
-            security,
+            connecting: Connecting { security, proxy: None },
             deadlines,
             events: sender,
             ..listening("/ip4/127.0.0.1/tcp/0")
@@ -381,7 +381,7 @@ fn listening(address: &str) -> HostConfig {
         congestion: None,
         addresses: Vec::new(),
         relayed: false,
-        security: Security::default(),
+        connecting: Connecting::default(),
         outside: None,
         deadlines: Deadlines::default(),
         restarts: false,

@@ -69,8 +69,10 @@ pub(crate) fn examine(path: &Path, report: &mut Report) -> Option<Examined> {
         .map_err(|error| note(Finding::wrong("experiment", &error)))
         .ok();
     let (key, (topology, fault), experiment) = (key?, topology?, experiment?);
-    let place = Place::new(key, &file.listen, &topology);
-    let place = match place.and_then(|place| place.with_upnp(file.upnp)) {
+    let place = Place::new(key, &file.listen, &topology)
+        .and_then(|place| place.with_upnp(file.upnp))
+        .and_then(|place| place.with_proxy(file.proxy.as_deref()));
+    let place = match place {
         Ok(place) => place.with_security(file.security),
         Err(error) => {
             // The message says which of the two files is meant. The topology's faults are noted.

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use gradvine::{
     config::ConfigError,
-    net::{Keypair, Multiaddr, NoReply, PeerId, ask},
+    net::{Keypair, Multiaddr, NoReply, PeerId, Proxy, ask},
 };
 
 use crate::{
@@ -46,7 +46,7 @@ fn refused(why: impl Into<String>) -> NoAnswer {
 }
 
 fn question(
-    key: &Keypair,
+    caller: (&Keypair, Option<&Proxy>),
     (peer, addresses): (&str, &[String]),
     question: &Question,
     within: Duration,
@@ -54,7 +54,7 @@ fn question(
     let peer: PeerId = peer.parse().map_err(|_| refused(format!("{peer} is no PeerId")))?;
     let addresses: Vec<Multiaddr> = addresses.iter().filter_map(|one| one.parse().ok()).collect();
     let bytes = serde_json::to_vec(question).map_err(|error| refused(error.to_string()))?;
-    let reply = ask(key, (peer, &addresses), &bytes, within).map_err(|why| match why {
+    let reply = ask(caller, (peer, &addresses), &bytes, within).map_err(|why| match why {
         NoReply::Unknown => NoAnswer::Unknown,
         why => NoAnswer::Unreached(why.to_string()),
     })?;
@@ -65,11 +65,11 @@ fn question(
     }
 }
 
-/// Shows the run to which a ticket invites.
+/// Shows the run to which a ticket invites; asks through the proxy if there is one.
 ///
 /// # Errors
 /// If the ticket is no good, or nobody answers.
-pub fn look(ticket: &Ticket) -> Result<Vec<Version>, NoAnswer> {
+pub fn look(ticket: &Ticket, proxy: Option<&Proxy>) -> Result<Vec<Version>, NoAnswer> {
     if ticket.expires <= now() {
         return Err(refused(format!(
             "the ticket for {} has expired: ask for a new one",
@@ -77,7 +77,7 @@ pub fn look(ticket: &Ticket) -> Result<Vec<Version>, NoAnswer> {
         )));
     }
     let to = (ticket.peer.as_str(), ticket.addresses.as_slice());
-    match question(&ticket.key(), to, &Question::Look, WITHIN)? {
+    match question((&ticket.key(), proxy), to, &Question::Look, WITHIN)? {
         Reply::Run(history) => checked(ticket, history).map_err(NoAnswer::Refused),
         _ => Err(refused("it gave no run")),
     }
@@ -113,10 +113,10 @@ pub fn join(site: &Site, ticket: &Ticket, member: &Member) -> Result<Joining, No
     let to = (ticket.peer.as_str(), ticket.addresses.as_slice());
     let signature = site.sign_request(&ticket.run, &ticket.peer().to_string(), member);
     let ask = Question::Join { member: member.clone(), signature };
-    let history = match question(&ticket.key(), to, &ask, WITHIN)? {
+    let history = match question((&ticket.key(), site.proxy.as_ref()), to, &ask, WITHIN)? {
         Reply::Waits(fingerprint) => {
             // Without approval it is a member already.
-            match look(ticket)? {
+            match look(ticket, site.proxy.as_ref())? {
                 history if is_in(&history, member) => history,
                 _ => return Ok(Joining::Waits(fingerprint)),
             }
@@ -141,7 +141,8 @@ pub fn sync(site: &Site, member: &Member, addresses: &[String]) -> Result<Notes,
     let book = site.book().map_err(text)?;
     let (run, number, digest) = (book.run().id.clone(), book.run().number, book.run().digest());
     let ask = Question::Sync { run, number, digest, notes: book.notes.clone() };
-    let reply = question(&site.caller, (&member.peer, addresses), &ask, EXCHANGE)?;
+    let reply =
+        question((&site.caller, site.proxy.as_ref()), (&member.peer, addresses), &ask, EXCHANGE)?;
     let Reply::Sync { versions, notes } = reply else {
         return Err(refused("it gave no answer"));
     };

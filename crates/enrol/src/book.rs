@@ -19,7 +19,7 @@ use std::{
 use gradvine::{
     config::ConfigError,
     data::write_atomically,
-    net::{Keypair, LONGEST_DOCUMENT, PeerId, caller, identity},
+    net::{Keypair, LONGEST_DOCUMENT, PeerId, Proxy, caller, identity},
     run::NodeFile,
 };
 use serde::{Deserialize, Serialize};
@@ -233,6 +233,8 @@ pub struct Site {
     pub key: Keypair,
     /// The key with which it asks other sites.
     pub caller: Keypair,
+    /// Through which proxy it asks them.
+    pub proxy: Option<Proxy>,
 }
 
 impl Site {
@@ -242,18 +244,19 @@ impl Site {
     /// If it has no node file or no run, or a file is wrong.
     pub fn open(folder: &Path) -> Result<Site, ConfigError> {
         let file = NodeFile::load(&folder.join(NODE))?;
-        let site = Site::with(folder, identity::load(&file.key)?)?;
+        let site = Site::with(folder, identity::load(&file.key)?, file.proxy.as_deref())?;
         let book = site.book()?;
         check_history(&book.history).map_err(|why| site.wrong(why))?;
         Ok(site)
     }
 
-    /// A site in this folder with this key.
+    /// A site in this folder with this key, behind this proxy.
     ///
     /// # Errors
-    /// If the key is not of Ed25519.
-    pub fn with(folder: &Path, key: Keypair) -> Result<Site, ConfigError> {
-        Ok(Site { folder: folder.into(), caller: caller(&key)?, key })
+    /// If the key is not of Ed25519, or the proxy is no URL of one.
+    pub fn with(folder: &Path, key: Keypair, proxy: Option<&str>) -> Result<Site, ConfigError> {
+        let proxy = proxy.map(Proxy::parse).transpose()?;
+        Ok(Site { folder: folder.into(), caller: caller(&key)?, key, proxy })
     }
 
     /// Its node file.

@@ -27,7 +27,7 @@ impl Place {
     fn new() -> Place {
         let folder = tempfile::tempdir().unwrap();
         let key = identity::create(&folder.path().join("node.key")).unwrap();
-        let site = Arc::new(Site::with(folder.path(), key).unwrap());
+        let site = Arc::new(Site::with(folder.path(), key, None).unwrap());
         Place { _folder: folder, site }
     }
 
@@ -242,13 +242,13 @@ fn guess(count: usize) {
     let all = crate::answers(&places[0].site, &told);
     all.let_in(places[0].book().callers());
     let listen = ["/ip4/127.0.0.1/tcp/0".to_string()];
-    let desk = Desk::open(&places[0].site.key, &listen, &[], &all).unwrap();
+    let desk = Desk::open((&places[0].site.key, None), &listen, &[], &all).unwrap();
     let peer = places[0].site.key.public().to_peer_id();
     let within = std::time::Duration::from_secs(20);
     for _ in 0..count {
         let guessed = Keypair::generate_ed25519();
         let question = serde_json::to_vec(&Question::Look).unwrap();
-        let reply = ask(&guessed, (peer, &desk.listen), &question, within);
+        let reply = ask((&guessed, None), (peer, &desk.listen), &question, within);
         // The gate may also drop one of many at once.
         assert!(reply.is_err(), "{reply:?}");
     }

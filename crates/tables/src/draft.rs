@@ -1,6 +1,6 @@
 //! An experiment drafted from what is in the columns of a table.
 
-use gradvine::data::{Column, Survey};
+use gradvine::data::{Column, EMBEDDED, Survey};
 
 use crate::describe::{classes, guesses, schema};
 
@@ -33,7 +33,8 @@ pub fn draft(survey: &Survey, source: &str) -> String {
     let schema = schema(survey);
     let mut text = String::from("[data]\n");
     text += &format!("source = {}\n", quote(source));
-    if survey.says_header {
+    // The format of a shipped set is known.
+    if survey.says_header && EMBEDDED.find(source).is_none() {
         text += &format!("header = {}\n", survey.header);
     }
     text += &format!("target = {}\n", quote(&survey.columns[survey.target].name));

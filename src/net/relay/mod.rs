@@ -207,7 +207,7 @@ impl Relay {
         let limits = Limits::new(file.link_mbps * MEGABIT, file.total_mbps * MEGABIT);
         let limit = move |connection| StreamMuxerBox::new(Limited::new(connection, limits.clone()));
         let gate = Gate::new(names.len());
-        let transport = connections::direct(&key, encryption, STREAMS, &gate);
+        let transport = connections::direct(&key, encryption, STREAMS, &gate, None);
         let transport = Transport::map(transport, move |(peer, all), _| (peer, limit(all))).boxed();
         let own = key.public().to_peer_id();
         // A relay dials nobody.

@@ -28,7 +28,7 @@ use tokio::{
 };
 
 use super::{
-    connections,
+    connections::{self, Connecting},
     dial::{
         Dial, FILES, Reached, dial_trouble, io_kind, is_closed, is_out_of_files, lacks_files, root,
     },
@@ -50,7 +50,6 @@ use crate::{
         neighbour::Neighbour,
         relay::reservations::{Reservations, relay_of},
     },
-    run::Security,
     units::NodeId,
 };
 
@@ -86,7 +85,7 @@ pub(crate) struct Behaviour {
 pub(crate) fn swarm(
     key: &Keypair,
     neighbours: &[Neighbour],
-    security: Security,
+    connecting: &Connecting,
     ciphers: &Ciphers,
     dialled: &Dialled,
 ) -> Result<Swarm<Behaviour>, ConfigError> {
@@ -104,11 +103,13 @@ pub(crate) fn swarm(
     let me = key.public().to_peer_id();
     let sources: Vec<Multiaddr> =
         neighbours.iter().flat_map(|neighbour| neighbour.addresses.clone()).collect();
-    let encryption = Encryption::new(key, security, ciphers.clone()).map_err(|error| {
-        ConfigError::at("network", format!("encryption cannot be set up: {error}"))
-    })?;
+    let encryption =
+        Encryption::new(key, connecting.security, ciphers.clone()).map_err(|error| {
+            ConfigError::at("network", format!("encryption cannot be set up: {error}"))
+        })?;
     let gate = Gate::new(neighbours.len()).expecting(sources.iter());
-    let (transport, relay) = connections::with_relays(key, encryption, &gate);
+    let (transport, relay) =
+        connections::with_relays(key, encryption, &gate, connecting.proxy.clone());
     dialled.list(sources.iter());
     let transport = guarded(transport, gate.clone(), dialled.clone());
     let behaviour = Behaviour {

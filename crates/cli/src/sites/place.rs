@@ -2,7 +2,9 @@
 
 use std::{
     fs,
+    io::Write,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, absolute},
 };
 
@@ -38,6 +40,10 @@ pub(crate) struct Place {
     /// The port on which the node listens, over TCP
     #[arg(long, value_name = "PORT", default_value_t = PORT)]
     pub port: u16,
+    /// The proxy through which connections leave this site: http://HOST:PORT or socks5://HOST:PORT,
+    /// with USER:PASSWORD@ before HOST if it asks for them
+    #[arg(long, value_name = "URL")]
+    pub proxy: Option<String>,
 }
 
 impl Place {
@@ -46,8 +52,11 @@ impl Place {
         self.address.iter().map(|text| address_of(text, self.port)).collect()
     }
 
-    /// The addresses to listen on.
+    /// The addresses to listen on: none where only a proxy leads out, and nothing leads in.
     fn listen(&self) -> Vec<String> {
+        if self.proxy.is_some() && self.address.is_empty() {
+            return Vec::new();
+        }
         let mut all = vec![format!("/ip4/0.0.0.0/tcp/{}", self.port)];
         if own_addresses().iter().any(IpAddr::is_ipv6) {
             all.push(format!("/ip6/::/tcp/{}", self.port));
@@ -60,7 +69,7 @@ impl Place {
         fs::create_dir_all(folder).map_err(|error| {
             ConfigError::new("--dir", folder.display(), format!("cannot be made: {error}"))
         })?;
-        let site = Site::with(folder, key(folder)?)?;
+        let site = Site::with(folder, key(folder)?, self.proxy.as_deref())?;
         let path = site.node();
         // One of an attempt that has failed is made again; what a user has written stays.
         let written = fs::read_to_string(&path).ok();
@@ -68,7 +77,10 @@ impl Place {
             let file = NodeFile::load(&path)?;
             let peer = identity::load(&file.key)?.public().to_peer_id().to_string();
             return match peer == site.peer() {
-                true => Ok(site),
+                true => {
+                    let proxy = self.proxy.as_deref().or(file.proxy.as_deref());
+                    Ok(Site::with(folder, site.key, proxy)?)
+                }
                 false => Err(ConfigError::at("key", "is not that of this folder's node.key")
                     .within(path.display())
                     .into()),
@@ -88,8 +100,15 @@ impl Place {
         if let Some(data) = &self.data {
             text += &format!("data = {}\n", quote(&beside(folder, data)?));
         }
+        if let Some(proxy) = &self.proxy {
+            text += &format!("proxy = {}\n", quote(proxy));
+        }
         text += &format!("out = \"{OUT}\"\n");
-        fs::write(&path, text).map_err(|error| {
+        // A proxy's password is for the owner's eyes.
+        let mode = if self.proxy.is_some() { 0o600 } else { 0o666 };
+        let mut options = fs::File::options();
+        let made = options.create(true).truncate(true).write(true).mode(mode).open(&path);
+        made.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
             ConfigError::at("node", format!("cannot be written: {error}")).within(path.display())
         })?;
         Ok(site)
@@ -189,7 +208,9 @@ fn is_local(addresses: &[String]) -> bool {
 
 /// Warns if other machines cannot reach any of these.
 pub(crate) fn warn_of(addresses: &[String]) {
-    if is_local(addresses) {
+    if addresses.is_empty() {
+        note!("this site has no address: it dials the others, and none of them dials it");
+    } else if is_local(addresses) {
         note!(
             "warning: only programs on this machine reach this site; --address HOST says where \
              others reach it"

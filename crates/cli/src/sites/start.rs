@@ -172,7 +172,12 @@ fn open(common: &Common, file: &NodeFile, book: &Book) -> Result<Option<Desk>, E
         return Ok(None);
     }
     let own = book.me().map(|me| book.addresses_of(me).to_vec()).unwrap_or_default();
-    let desk = Desk::open(&common.site.key, &file.listen, &own, &common.answers);
+    let desk = Desk::open(
+        (&common.site.key, common.site.proxy.as_ref()),
+        &file.listen,
+        &own,
+        &common.answers,
+    );
     desk.map(Some).map_err(|error| Exit::Config(error.to_string()))
 }
 
