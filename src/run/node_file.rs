@@ -136,6 +136,14 @@ pub struct NodeFile {
     /// Accepts: a number above 0, at most 3600. Default: 30.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_event_s: Option<f64>,
+    /// What this site does not let the others change in a run of several sites (`gradvine start`).
+    /// It declines such a proposal by itself. If the others adopt it all the same, it leaves before
+    /// the change takes effect.
+    ///
+    /// Accepts: a list of sections and keys of the experiment, such as `data` or `optimizer.step`,
+    /// and of `topology` and `sites`. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forbid: Vec<String>,
     /// The run directory to make.
     ///
     /// Accepts: the path of a folder that holds no run yet.

@@ -102,3 +102,68 @@ fn nodes_are_held_after_their_run_and_keep_their_keys_to_themselves() {
     assert_eq!(script(&deployment, &[], "tokyo").output().unwrap().status.code(), Some(0));
     assert_eq!(before, summary());
 }
+
+/// A program in place of another one, in this folder.
+fn place(folder: &Path, name: &str, text: &str) {
+    let path = folder.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A script of `deploy` among programs that do what is written here in place of `gradvine` and
+/// `scontrol`; the latter notes that it was called.
+fn among(script: &str, gradvine: &str) -> (Command, tempfile::TempDir) {
+    let folder = command::folder();
+    place(folder.path(), "gradvine", gradvine);
+    place(folder.path(), "scontrol", &format!("echo \"$@\" >{}/called", folder.path().display()));
+    let others = env::var_os("PATH").unwrap_or_default();
+    let path = env::join_paths([folder.path().into()].into_iter().chain(env::split_paths(&others)));
+    let mut command = Command::new("sh");
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(script));
+    command.env("PATH", path.unwrap()).env("SLURM_JOB_ID", "7").env("SITE", folder.path());
+    command.env("GRADVINE_RETRY_S", "0").stdin(Stdio::null());
+    (command, folder)
+}
+
+#[test]
+fn a_job_of_slurm_is_queued_again_where_that_helps() {
+    for (code, is_queued) in [(0, false), (2, false), (3, false), (4, true), (130, false)] {
+        let (mut job, folder) = among("slurm/gradvine.sbatch", &format!("exit {code}"));
+        assert_eq!(job.output().unwrap().status.code(), Some(code));
+        assert_eq!(folder.path().join("called").exists(), is_queued, "{code}");
+    }
+    // Slurm's signal before the time is over.
+    let waits = "echo \"$@\" >&2; trap 'exit 130' TERM; touch $SITE/waits; \
+                 for i in $(seq 1200); do sleep 0.05; done";
+    let (mut job, folder) = among("slurm/gradvine.sbatch", waits);
+    let mut job = Running::start(&mut job, folder.path(), "job");
+    until("the program", || folder.path().join("waits").exists());
+    job.signal("TERM");
+    assert_eq!(job.end().0, Some(130));
+    let given = format!("start --dir {}\n", folder.path().display());
+    assert!(job.errors().starts_with(&given), "{}", job.errors());
+    assert_eq!(fs::read_to_string(folder.path().join("called")).unwrap(), "requeue 7\n");
+    // Without a site it says what is missing.
+    let (mut job, _folder) = among("slurm/gradvine.sbatch", "exit 0");
+    let output = job.env_remove("SITE").output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("the folder of the site"));
+    assert!(!output.status.success());
+}
+
+#[test]
+fn a_service_starts_a_site_where_its_folder_holds_one() {
+    for (is_site, expected) in [(true, "start --dir"), (false, "node node.toml")] {
+        let (mut service, folder) = among("gradvine-start", "echo \"$@\"");
+        if is_site {
+            fs::write(folder.path().join("run.json"), "{}").unwrap();
+        }
+        let site = folder.path().display().to_string();
+        let output = service.args(["--site", &site, "node.toml", "run"]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).to_string();
+        assert!(text.starts_with(expected), "{text}");
+    }
+    let (mut service, folder) = among("gradvine-start", "exit 0");
+    let output = service.args(["--site", &folder.path().display().to_string()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("holds no run: `gradvine init`"));
+}

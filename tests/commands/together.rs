@@ -328,6 +328,49 @@ fn a_dead_site_is_removed_and_the_others_go_on_from_the_newest_model() {
     assert!(left.iter().all(|site| sites.ended(site, "training") == ended));
 }
 
+/// The machine of a site is lost with its key. The site joins again by its name, and trains with
+/// the others.
+#[test]
+#[ignore = "slow"]
+fn a_site_that_has_lost_its_key_comes_back_with_another() {
+    let mut sites = Sites::new(3, &["run.rounds=100000000", "run.evaluate_every=100000"]);
+    let tickets = sites.invite(&["lyon", "rome", "--auto"]);
+    for (number, site) in [(1, "lyon"), (2, "rome")] {
+        sites.join_at_once(number, site, &tickets[site]);
+        sites.start(site);
+    }
+    let all = ["berlin", "lyon", "rome"];
+    sites.until_training(&all, "rounds = 100000000");
+    all.iter().for_each(|site| sites.until_rounds(site, 100));
+    sites.running.remove("rome").unwrap().signal("KILL");
+    fs::rename(sites.path("rome"), sites.path("lost")).unwrap();
+    let ticket = sites.invite(&["rome", "--auto", "--reason", "its disk is lost"]).remove("rome");
+    sites.accept(&["lyon"]);
+    // A ticket is unknown until the invitation is adopted: `join` waits.
+    sites.join_at_once(2, "rome", &ticket.unwrap());
+    sites.start("rome");
+    for site in all {
+        let path = sites.path(site).join("run/experiment.toml");
+        let made = || fs::read_to_string(&path).unwrap_or_default();
+        until("a stage from a model of the last one", || made().contains("init = \"from:"));
+    }
+    sites.until_rounds("rome", 10);
+    let keys = ["rome", "lost"].map(|site| fs::read(sites.path(site).join("node.key")).unwrap());
+    assert_ne!(keys[0], keys[1]);
+    // The old key is out.
+    let file = sites.path("lost").join("node.toml");
+    let [port, free] = [2, 3].map(|at: usize| sites.ports[at].to_string());
+    fs::write(&file, fs::read_to_string(&file).unwrap().replace(&port, &free)).unwrap();
+    let mut old = sites.begin("lost", &["start"]);
+    let (code, _) = old.end();
+    assert!(code == Some(0) && old.errors().contains("removed from the run"), "{}", old.errors());
+    sites.typed("rome", &["propose", "--set", "run.rounds=1"]);
+    sites.accept(&["lyon"]);
+    for site in all {
+        assert_eq!(sites.running.get_mut(site).unwrap().end().0, Some(0), "{site}");
+    }
+}
+
 #[test]
 fn what_is_missing_or_wrong_is_named() {
     let folder = folder();

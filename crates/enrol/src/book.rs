@@ -19,6 +19,7 @@ use std::{
 use gradvine::{
     config::ConfigError,
     data::write_atomically,
+    experiment::Experiment,
     net::{Keypair, LONGEST_DOCUMENT, PeerId, Proxy, caller, identity},
     run::NodeFile,
 };
@@ -62,6 +63,8 @@ pub struct Request {
 pub struct Book {
     /// The name of this site.
     pub site: String,
+    /// The PeerId of its node: a member of its name with another one is not this site.
+    pub peer: String,
     /// All versions of the run, the first one first. There is at least one.
     pub history: Vec<Version>,
     /// What sites have told.
@@ -91,10 +94,11 @@ pub struct Book {
 }
 
 impl Book {
-    /// A book that begins with this history.
-    pub fn new(site: impl Into<String>, history: Vec<Version>) -> Book {
+    /// The book of a site with this PeerId, which begins with this history.
+    pub fn new(site: impl Into<String>, peer: String, history: Vec<Version>) -> Book {
         Book {
             site: site.into(),
+            peer,
             history,
             notes: Notes::default(),
             requests: Vec::new(),
@@ -114,7 +118,7 @@ impl Book {
 
     /// This site, while it is a member.
     pub fn me(&self) -> Option<&Member> {
-        self.run().member(&self.site)
+        self.run().member(&self.site).filter(|member| member.peer == self.peer)
     }
 
     /// Whether this site founded the run, and alone decides before it begins.
@@ -205,6 +209,32 @@ impl Book {
     }
 }
 
+fn is_of_key(c: char) -> bool {
+    c.is_ascii_lowercase() || c == '_'
+}
+
+/// Checks that these are sections or keys that the run has.
+pub(crate) fn check_names(names: &[String], run: &Run) -> Result<(), ConfigError> {
+    for name in names.iter().filter(|name| *name != "topology" && *name != "sites") {
+        let parts: Vec<&str> = name.split('.').collect();
+        let is_word = |part: &&str| !part.is_empty() && part.chars().all(is_of_key);
+        // A text is a wrong value of most keys: only an unknown one matters here.
+        let (set, unknown) = match parts.as_slice() {
+            [section] => (format!("{section}.x=\"\""), "no such section"),
+            _ => (format!("{name}=\"\""), "unknown field"),
+        };
+        let tried = Experiment::parse(&run.experiment, &[set]);
+        let why = tried.err().map_or(String::new(), |error| error.to_string());
+        let is_plain = parts.len() <= 2 && parts.iter().all(is_word);
+        if !is_plain || why.contains(unknown) || why.contains("no such section") {
+            let problem = "the run has no such section or key: expected some, such as \"data\" or \
+                           \"optimizer.step\", or \"topology\" or \"sites\"";
+            return Err(ConfigError::new("forbid", name, problem));
+        }
+    }
+    Ok(())
+}
+
 /// The version with which the newest stage of this history begins.
 fn newest_stage(history: &[Version]) -> Option<&Run> {
     let mut versions = history.iter().rev().map(|version| &version.run);
@@ -235,6 +265,9 @@ pub struct Site {
     pub caller: Keypair,
     /// Through which proxy it asks them.
     pub proxy: Option<Proxy>,
+    /// What its node file lets nobody change: sections and keys of the experiment, `topology` and
+    /// `sites`.
+    pub forbid: Vec<String>,
 }
 
 impl Site {
@@ -244,9 +277,12 @@ impl Site {
     /// If it has no node file or no run, or a file is wrong.
     pub fn open(folder: &Path) -> Result<Site, ConfigError> {
         let file = NodeFile::load(&folder.join(NODE))?;
-        let site = Site::with(folder, identity::load(&file.key)?, file.proxy.as_deref())?;
+        let mut site = Site::with(folder, identity::load(&file.key)?, file.proxy.as_deref())?;
         let book = site.book()?;
         check_history(&book.history).map_err(|why| site.wrong(why))?;
+        check_names(&file.forbid, book.run())
+            .map_err(|error| error.within(site.node().display()))?;
+        site.forbid = file.forbid;
         Ok(site)
     }
 
@@ -256,7 +292,7 @@ impl Site {
     /// If the key is not of Ed25519, or the proxy is no URL of one.
     pub fn with(folder: &Path, key: Keypair, proxy: Option<&str>) -> Result<Site, ConfigError> {
         let proxy = proxy.map(Proxy::parse).transpose()?;
-        Ok(Site { folder: folder.into(), caller: caller(&key)?, key, proxy })
+        Ok(Site { folder: folder.into(), caller: caller(&key)?, key, proxy, forbid: Vec::new() })
     }
 
     /// Its node file.
@@ -497,7 +533,8 @@ impl Site {
 
     /// Does what follows from the book without a user: admits sites that need no approval, accepts
     /// the admission of sites whose invitation was accepted and the wish of a site to leave, adopts
-    /// proposals, leaves a run whose change was declined here, and begins the run once all sites
+    /// proposals, declines what the node file forbids, leaves a run whose change was refused here,
+    /// and begins the run once all sites
     /// are there.
     ///
     /// # Errors
@@ -509,6 +546,7 @@ impl Site {
             }
         }
         let current = book.run().clone();
+        self.decline_forbidden(book)?;
         let agreed = |one: &&Proposal| {
             one.run.only_admits(&current) || one.run.only_removes(&current, &one.by)
         };
@@ -531,15 +569,54 @@ impl Site {
         Ok(())
     }
 
-    /// Asks the others to go on without this site if they have adopted what it has declined.
+    /// Declines what the node file forbids.
+    fn decline_forbidden(&self, book: &mut Book) -> Result<(), ConfigError> {
+        let current = book.run().clone();
+        let forbidden = |one: &Proposal| {
+            let is_open =
+                !one.accepts.contains_key(&book.site) && !one.declines.contains_key(&book.site);
+            let why = self.forbids(&current, &one.run).filter(|_| is_open && current.started)?;
+            Some((one.run.digest(), why))
+        };
+        let all: Vec<(String, String)> =
+            book.notes.proposals.iter().filter_map(forbidden).collect();
+        for (digest, why) in all {
+            self.answer(book, &digest, Some(why))?;
+            book.declined.insert(digest);
+        }
+        Ok(())
+    }
+
+    /// Why the node file does not let `next` follow, if it does not.
+    pub fn forbids(&self, before: &Run, next: &Run) -> Option<String> {
+        let changed = next.changed_from(before);
+        let is_in = |key: &str, name: &str| {
+            key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let names = self.forbid.iter();
+        let name = names.into_iter().find(|name| changed.iter().any(|key| is_in(key, name)))?;
+        Some(format!("its node file forbids changes of {name}"))
+    }
+
+    /// The change of the run that this site has declined, or that its node file forbids, if the
+    /// others have adopted one and this site was not asked or has not accepted: it leaves.
+    pub fn refused<'a>(&self, book: &'a Book) -> Option<&'a Run> {
+        book.me()?;
+        let pairs = book.history.iter().zip(book.history.iter().skip(1));
+        let refuses = |(before, next): &(&Version, &Version)| {
+            let accepted = next.signatures.contains_key(&book.site);
+            let was = before.run.started && before.run.member(&book.site).is_some();
+            book.declined.contains(&next.run.digest())
+                || was && !accepted && self.forbids(&before.run, &next.run).is_some()
+        };
+        pairs.filter(refuses).map(|(_, next)| &next.run).next_back()
+    }
+
+    /// Asks the others to go on without this site if they have adopted what it refuses.
     fn leave_if_declined(&self, book: &mut Book) -> Result<(), ConfigError> {
-        let declined = |version: &Version| book.declined.contains(&version.run.digest());
         let run = book.run();
-        let is_due = !book.declined.is_empty()
-            && book.history.iter().any(declined)
-            && book.me().is_some()
-            && run.members.len() > 2
-            && accepted(book).is_none();
+        let is_due =
+            self.refused(book).is_some() && run.members.len() > 2 && accepted(book).is_none();
         if is_due {
             let change = format!("{} leaves, as it has declined a change", book.site);
             let mut next = run.next(now(), change, None);
@@ -557,8 +634,7 @@ impl Site {
         let run = book.run();
         let name = &request.member.name;
         let mut next = run.next(now(), format!("{name} joins"), None);
-        next.invitations.retain(|one| one.ticket != request.ticket);
-        next.members.push(request.member.clone());
+        next.admit(request.member.clone());
         self.propose(book, next)?;
         book.requests.retain(|one| one.ticket != request.ticket);
         Ok(())

@@ -120,6 +120,21 @@ pub struct Version {
     pub signatures: BTreeMap<String, String>,
 }
 
+/// The paths of the values that differ between two tables.
+fn differences(place: &str, one: &toml::Table, other: &toml::Table, all: &mut Vec<String>) {
+    let keys: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+    for key in keys {
+        let path = if place.is_empty() { key.clone() } else { format!("{place}.{key}") };
+        match (one.get(key), other.get(key)) {
+            (Some(toml::Value::Table(one)), Some(toml::Value::Table(other))) => {
+                differences(&path, one, other, all);
+            }
+            (one, other) if one == other => {}
+            _ => all.push(path),
+        }
+    }
+}
+
 impl Run {
     /// The digest of this version, and so of all versions before it: 64 hexadecimal digits.
     pub fn digest(&self) -> String {
@@ -154,13 +169,35 @@ impl Run {
 
     /// Whether training differs between the two: then a new stage begins.
     pub fn trains_as(&self, other: &Run) -> bool {
-        let sites = |run: &Run| -> Vec<(String, String)> {
-            run.members.iter().map(|one| (one.name.clone(), one.peer.clone())).collect()
-        };
         self.started == other.started
             && self.experiment == other.experiment
             && self.topology == other.topology
-            && sites(self) == sites(other)
+            && self.nodes() == other.nodes()
+    }
+
+    /// The names and keys of its nodes.
+    fn nodes(&self) -> Vec<(&str, &str)> {
+        self.members.iter().map(|one| (one.name.as_str(), one.peer.as_str())).collect()
+    }
+
+    /// The keys of the experiment that differ from those of `before`, `topology` if that differs,
+    /// and `sites` if other sites or keys take part.
+    pub fn changed_from(&self, before: &Run) -> Vec<String> {
+        let mut changed = Vec::new();
+        if self.experiment != before.experiment {
+            let table = |run: &Run| {
+                let normal = Experiment::parse(&run.experiment, &[]).map(|one| one.to_toml());
+                toml::from_str::<toml::Table>(&normal.unwrap_or_default()).unwrap_or_default()
+            };
+            differences("", &table(before), &table(self), &mut changed);
+        }
+        if self.topology != before.topology {
+            changed.push("topology".into());
+        }
+        if self.nodes() != before.nodes() {
+            changed.push("sites".into());
+        }
+        changed
     }
 
     /// The members whose consent counts for `next`, and how many must give it.
@@ -238,10 +275,13 @@ impl Run {
                 }
             }
         }
+        let mut invited = BTreeSet::new();
         for invitation in &self.invitations {
             check_name(&invitation.site)?;
-            if !names.insert(&invitation.site) {
-                return Err(format!("{} is invited, or a member, already", invitation.site));
+            // One for a member is for its next key.
+            names.insert(&invitation.site);
+            if !invited.insert(&invitation.site) {
+                return Err(format!("{} is invited twice", invitation.site));
             }
             if !keys.insert(&invitation.ticket) {
                 return Err("two sites have the same ticket".into());
@@ -290,13 +330,13 @@ impl Run {
             return Err("its settings may not change before it has started".into());
         }
         if !before.started {
-            let stays = |member: &Member| self.members.contains(member);
-            if let Some(gone) = before.members.iter().find(|member| !stays(member)) {
+            let mut before = before.members.iter();
+            if let Some(gone) = before.find(|member| self.member(&member.name).is_none()) {
                 return Err(format!("{} may not be removed before it has started", gone.name));
             }
         }
-        // Whoever joins was invited by the version before.
-        for member in self.members.iter().filter(|member| before.member(&member.name).is_none()) {
+        // Whoever joins, or has a new key, was invited by the version before.
+        for member in self.members.iter().filter(|member| !before.has(member)) {
             if !before.invitations.iter().any(|one| one.site == member.name) {
                 return Err(format!("{} was not invited", member.name));
             }
@@ -314,20 +354,29 @@ impl Run {
             && self.consent == before.consent
     }
 
-    /// Whether this only admits sites that the version before has invited.
+    /// Whether this only admits sites that the version before has invited: new ones, or members
+    /// with new keys.
     pub fn only_admits(&self, before: &Run) -> bool {
-        let mut other = self.clone();
-        let joined: Vec<String> = (self.members.iter())
-            .filter(|member| before.member(&member.name).is_none())
-            .map(|member| member.name.clone())
-            .collect();
-        other.members.retain(|member| before.members.contains(member));
-        let of_joined = before.invitations.iter().filter(|one| joined.contains(&one.site));
-        let kept = |one: &&Invitation| !joined.contains(&one.site);
-        other.invitations == before.invitations.iter().filter(kept).cloned().collect::<Vec<_>>()
-            && of_joined.count() == joined.len()
-            && Run { invitations: before.invitations.clone(), ..other }.trains_as(before)
-            && self.consent == before.consent
+        let joined = self.members.iter().filter(|member| !before.has(member));
+        let mut admitted = before.clone();
+        joined.for_each(|member| admitted.admit(member.clone()));
+        let Run { number, previous, time, change, reason, .. } = self.clone();
+        *self == Run { number, previous, time, change, reason, ..admitted }
+    }
+
+    /// Takes in a site that was invited under this name, in place of a member that has it.
+    pub fn admit(&mut self, member: Member) {
+        self.invitations.retain(|one| one.site != member.name);
+        match self.members.iter_mut().find(|one| one.name == member.name) {
+            Some(one) => *one = member,
+            None => self.members.push(member),
+        }
+    }
+
+    /// Whether this site is a member, with these keys.
+    fn has(&self, member: &Member) -> bool {
+        let keys = |one: &Member| (one.name.clone(), one.peer.clone(), one.caller.clone());
+        self.members.iter().any(|one| keys(one) == keys(member))
     }
 }
 

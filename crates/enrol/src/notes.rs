@@ -274,6 +274,7 @@ impl Notes {
     /// Forgets what is not of the newest version.
     pub fn prune(&mut self, current: &Run) {
         self.proposals.retain(|one| one.run.number == current.number + 1);
-        self.announcements.retain(|one| current.member(&one.site).is_some());
+        // A member with a new key is elsewhere.
+        self.announcements.retain(|one| one.is_valid(current));
     }
 }

@@ -103,6 +103,12 @@ fn chosen<'a>(ends: &[&'a StageEnd]) -> Option<&'a StageEnd> {
 /// Why there is none yet, or what is wrong.
 pub fn write_files(site: &Site, book: &Book) -> Result<Stage, NotYet> {
     let run = book.run();
+    if let Some(refused) = site.refused(book) {
+        return Err(NotYet::Waits(format!(
+            "the others have adopted what this site refuses, version {}: {}. It leaves the run",
+            refused.number, refused.change
+        )));
+    }
     let Some(stage) = book.stage() else {
         return Err(NotYet::Waits(format!(
             "{} of {} sites have joined",

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::{
-    book::{Request, now},
+    book::{Request, check_names, now},
     desk::{Question, Reply, answer},
     sign::{About, sign},
 };
@@ -29,6 +29,13 @@ impl Place {
         let key = identity::create(&folder.path().join("node.key")).unwrap();
         let site = Arc::new(Site::with(folder.path(), key, None).unwrap());
         Place { _folder: folder, site }
+    }
+
+    /// As its node file may say.
+    fn forbid(&mut self, names: &[&str]) {
+        let names: Vec<String> = names.iter().map(|name| (*name).into()).collect();
+        check_names(&names, self.book().run()).unwrap();
+        Arc::get_mut(&mut self.site).unwrap().forbid = names;
     }
 
     fn book(&self) -> Book {
@@ -91,7 +98,10 @@ fn founded(place: &Place, name: &str, sites: usize, consent: Consent) {
         members: vec![place.site.member(name, vec!["/ip4/127.0.0.1/tcp/1".into()])],
         invitations: Vec::new(),
     };
-    place.site.begin(&Book::new(name, vec![place.site.sign(name, run)])).unwrap();
+    place
+        .site
+        .begin(&Book::new(name, place.site.peer(), vec![place.site.sign(name, run)]))
+        .unwrap();
 }
 
 /// Invites a site, without a program.
@@ -140,7 +150,7 @@ fn started(names: &[&str], consent: Consent) -> Vec<Place> {
             panic!("a bearer of a ticket sees the run");
         };
         check_history(&history).unwrap();
-        place.site.begin(&Book::new(*name, history)).unwrap();
+        place.site.begin(&Book::new(*name, place.site.peer(), history)).unwrap();
     }
     for place in &places[1..] {
         place.sync(&places[0]).unwrap();
@@ -359,7 +369,7 @@ fn a_member_that_signs_two_versions_with_one_number_is_named() {
     let ticket = invited(&berlin, "lyon", now() + 100, true);
     berlin.asked(&ticket.key(), &joining(&lyon, &ticket)).unwrap();
     let history = berlin.book().history;
-    lyon.site.begin(&Book::new("lyon", history.clone())).unwrap();
+    lyon.site.begin(&Book::new("lyon", lyon.site.peer(), history.clone())).unwrap();
     let last = history.last().unwrap().run.clone();
     let one = berlin.site.sign("berlin", last.next(1, "one".into(), None));
     let two = berlin.site.sign("berlin", last.next(1, "two".into(), None));
@@ -372,7 +382,7 @@ fn a_member_that_signs_two_versions_with_one_number_is_named() {
     // Whoever is nobody contradicts nothing.
     let stranger = Place::new();
     let three = stranger.site.sign("berlin", last.next(1, "three".into(), None));
-    let mut book = Book::new("lyon", berlin.book().history);
+    let mut book = Book::new("lyon", berlin.site.peer(), berlin.book().history);
     book.extend(vec![berlin.site.sign("berlin", last.next(1, "one".into(), None))]).unwrap();
     assert!(book.extend(vec![three]).is_err() && book.conflict.is_none());
 }
@@ -477,6 +487,120 @@ fn a_site_that_has_declined_what_is_adopted_leaves() {
     assert_eq!(names, ["a", "b", "c"], "nobody's user was asked");
 }
 
+/// The site's disk is lost: it joins again, by the same name, with another key.
+#[test]
+fn a_member_gets_a_new_key_by_an_invitation_only() {
+    let places = started(&["a", "b", "c"], Consent::Majority);
+    let first = places[0].book().stage().unwrap().number;
+    let old = places[2].site.peer();
+    let fresh = Place::new();
+    // Not by a proposal alone.
+    let mut run = places[0].book().run().next(now(), "c has another key".into(), None);
+    run.members[2] = fresh.site.member("c", Vec::new());
+    assert!(run.follows(Some(places[0].book().run())).unwrap_err().contains("c was not invited"));
+    // The same with what its key says to whoever asks.
+    let mut run = places[0].book().run().next(now(), "c asks with another key".into(), None);
+    run.members[2].caller = fresh.site.caller.public().to_peer_id().to_string();
+    assert!(run.follows(Some(places[0].book().run())).unwrap_err().contains("c was not invited"));
+
+    let ticket = invited(&places[0], "c", now() + 100, true);
+    gossip(&places[..2]);
+    answers(&places[1], "a", None).unwrap();
+    gossip(&places[..2]);
+    assert_eq!(
+        places[0].book().stage().unwrap().number,
+        first,
+        "an invitation changes no training"
+    );
+    // Its admission needs nobody's answer: the invitation was accepted.
+    places[0].asked(&ticket.key(), &joining(&fresh, &ticket)).unwrap();
+    gossip(&places[..2]);
+    gossip(&places[..2]);
+    let book = places[1].book();
+    let names: Vec<&str> = book.run().members.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "c"], "it has the number that it had");
+    assert_eq!(book.run().member("c").unwrap().peer, fresh.site.peer());
+    assert!(book.stage().unwrap().number > first && book.run().invitations.is_empty());
+    let Ok(Reply::Run(history)) = places[0].asked(&ticket.key(), &Question::Look) else {
+        panic!("the ticket shows the run");
+    };
+    fresh.site.begin(&Book::new("c", fresh.site.peer(), history)).unwrap();
+    assert!(fresh.book().me().is_some());
+    // What the old key says counts no more, and its site learns that it is out.
+    places[2].sync(&places[0]).unwrap();
+    let book = places[2].book();
+    assert_ne!(old, fresh.site.peer());
+    assert!(book.run().member("c").is_some() && book.me().is_none());
+    places[2].change(|book| {
+        places[2].site.announce(book, vec!["/ip4/9.9.9.9/tcp/9".into()]);
+        Ok(())
+    });
+    assert!(places[2].book().notes.announcements.iter().all(|one| one.site != "c"));
+}
+
+/// Nobody types anything at the last site.
+#[test]
+fn what_a_node_file_forbids_takes_no_effect_there() {
+    for (forbidden, leaves) in [("optimizer.step", true), ("optimizer", true), ("rule", false)] {
+        let mut places = started(&["a", "b", "c", "d"], Consent::Majority);
+        places[3].forbid(&[forbidden]);
+        proposes(&places[0], "optimizer.step=0.05").unwrap();
+        gossip(&places);
+        let declined = |place: &Place| {
+            let book = place.book();
+            book.notes.proposals[0].declines.get("d").map(|one| one.reason.clone())
+        };
+        let why = format!("its node file forbids changes of {forbidden}");
+        assert_eq!(declined(&places[0]), leaves.then_some(why));
+        answers(&places[1], "a", None).unwrap();
+        answers(&places[2], "a", None).unwrap();
+        gossip(&places[..3]);
+        // It hears of the version only now, and trains no round of it.
+        let book = places[0].book();
+        places[3].change(|own| {
+            own.extend(book.history.clone()).unwrap();
+            Ok(())
+        });
+        match write_files(&places[3].site, &places[3].book()) {
+            Err(NotYet::Waits(why)) if leaves => {
+                assert!(why.contains("this site refuses"), "{why}")
+            }
+            Err(NotYet::Waits(why)) => assert!(why.contains("has not said"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+        gossip(&places);
+        gossip(&places);
+        let is_member = places[0].book().run().member("d").is_some();
+        assert_eq!(is_member, !leaves, "{forbidden}");
+    }
+}
+
+/// A new site and a removed one, where the sites are forbidden to change.
+#[test]
+fn sites_may_be_forbidden_to_change() {
+    let mut places = started(&["a", "b", "c"], Consent::All);
+    places[2].forbid(&["sites", "topology"]);
+    places[0].change(|book| {
+        let mut next = book.run().next(now(), "removes b".into(), None);
+        next.members.retain(|one| one.name != "b");
+        places[0].site.propose(book, next).map(drop)
+    });
+    gossip(&places);
+    let book = places[0].book();
+    assert_eq!(
+        book.notes.proposals[0].declines["c"].reason,
+        "its node file forbids changes of sites"
+    );
+    assert_eq!(book.run().members.len(), 3);
+    for wrong in ["optimizer.stepp", "modell", "optimizer.step=1", "", "sites.b", "run.rounds.x"] {
+        let error = check_names(&[wrong.into()], book.run()).unwrap_err().to_string();
+        assert!(error.contains("no such section or key"), "{wrong}: {error}");
+    }
+    for right in ["data", "data.schema", "optimizer.step", "rule", "compressor.bits", "run"] {
+        check_names(&[right.into()], book.run()).unwrap();
+    }
+}
+
 #[test]
 fn the_next_stage_begins_from_what_most_have() {
     let places = started(&["a", "b", "c", "d"], Consent::Majority);
@@ -558,7 +682,7 @@ fn a_damaged_book_is_named() {
     for (damaged, why) in [
         (text[..text.len() / 2].to_string(), "it is damaged"),
         (text.replace("\"number\": 1", "\"number\": \"1\""), "it is damaged"),
-        (String::from("{\"site\": \"a\", \"history\": []}"), "no version"),
+        (String::from("{\"site\": \"a\", \"peer\": \"b\", \"history\": []}"), "no version"),
     ] {
         std::fs::write(&path, damaged).unwrap();
         let error = place.site.book().unwrap_err().to_string();

@@ -18,7 +18,7 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 use serde::Serialize;
-use tappers::linux::Tun;
+use tun_rs::SyncDevice;
 
 use super::{
     cut::Cut,
@@ -104,7 +104,7 @@ impl Router {
     ///
     /// # Errors
     /// If the system cannot start a thread.
-    pub fn start(devices: Vec<Tun>, wiring: Wiring) -> io::Result<Router> {
+    pub fn start(devices: Vec<SyncDevice>, wiring: Wiring) -> io::Result<Router> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = thread::Builder::new().name("router".into()).spawn(move || {
@@ -159,7 +159,7 @@ struct Wire {
 }
 
 struct Switch {
-    devices: Vec<Tun>,
+    devices: Vec<SyncDevice>,
     wires: BTreeMap<(NodeId, NodeId), Wire>,
     /// The time at which each node's last packet has left, if its links share an uplink.
     uplinks: Vec<Time>,
@@ -173,7 +173,7 @@ struct Switch {
 }
 
 impl Switch {
-    fn new(devices: Vec<Tun>, wiring: Wiring) -> Switch {
+    fn new(devices: Vec<SyncDevice>, wiring: Wiring) -> Switch {
         let Wiring { conditions, links, cuts, reorders } = wiring;
         let directions = links.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]);
         let wire = |(a, b)| {

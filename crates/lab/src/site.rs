@@ -13,7 +13,7 @@ use std::{
 };
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use tappers::{Interface, linux::Tun};
+use tun_rs::{DeviceBuilder, SyncDevice};
 
 use super::LabError;
 use gradvine::{config::ConfigError, run::EndError, threads, units::NodeId};
@@ -71,7 +71,7 @@ pub struct Site {
     /// The node's only address in the laboratory's network.
     pub address: Ipv4Addr,
     namespace: File,
-    tun: Option<Tun>,
+    tun: Option<SyncDevice>,
 }
 
 /// The name of a process's namespace for a node; `laboratory` distinguishes those of one process.
@@ -195,7 +195,7 @@ impl Site {
         let tun = inside(&namespace, || {
             // The IPv6 stack must not send router solicitations of its own.
             let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
-            let tun = Tun::create_named(Interface::new(DEVICE)?)?;
+            let tun = DeviceBuilder::new().name(DEVICE).enable(false).build_sync()?;
             tun.set_nonblocking(true)?;
             for (key, value) in &setup.sysctls {
                 let path = Path::new("/proc/sys").join(key.replace('.', "/"));
@@ -239,7 +239,7 @@ impl Site {
     }
 
     /// The device; it can be taken once.
-    pub fn tap(&mut self) -> Option<Tun> {
+    pub fn tap(&mut self) -> Option<SyncDevice> {
         self.tun.take()
     }
 }

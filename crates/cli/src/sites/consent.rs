@@ -184,6 +184,10 @@ fn answer(folder: &Folder, by: Option<&str>, refusal: Option<String>) -> Result<
     let (change, adopted) = site.change(|book| {
         let one = chosen(book, by)?;
         let (digest, change) = (one.run.digest(), one.run.change.clone());
+        if let Some(why) = site.forbids(book.run(), &one.run).filter(|_| !declines) {
+            let problem = "take it out of `forbid` there before you accept";
+            return Err(ConfigError::new("forbid", why, problem).within(site.node().display()));
+        }
         site.answer(book, &digest, refusal)?;
         if declines {
             book.declined.insert(digest.clone());

@@ -118,7 +118,7 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
     };
     let version = own.sign(&site, run);
     version.check(None).map_err(|why| ConfigError::at("run", why))?;
-    let book = Book { addresses: given, ..Book::new(&site, vec![version]) };
+    let book = Book { addresses: given, ..Book::new(&site, own.peer(), vec![version]) };
     check_rows(&own, &book.run().experiment, &data)?;
     own.begin(&book)?;
     warn_of(&addresses);

@@ -12,6 +12,7 @@ use super::Folder;
 Examples:
   gradvine invite lyon                  prints one line to send to lyon: gradvine join gv1...
   gradvine invite lyon rome oslo        one line for each
+  gradvine invite lyon                  a site whose key is lost: a new one takes its place
   gradvine invite lyon --auto           the person with the ticket joins without your approval
 
 A ticket is for one site, once, until it expires. Send it as you would send a password. It shows
@@ -43,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     }
     let tickets = site.change(|book| {
         let run = book.run();
-        check_places(run, &args.sites)?;
+        check_places(run, &book.site, &args.sites)?;
         let Some(me) = book.me() else {
             return Err(ConfigError::at("run", "this site is no member of the run any more"));
         };
@@ -72,6 +73,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
             expires,
             by: book.site.clone(),
         }));
+        for name in args.sites.iter().filter(|name| run.member(name).is_some()) {
+            note!("{name} is a site of the run: the ticket is for a new key, in another folder");
+        }
         if args.auto {
             book.automatic.extend(tickets.iter().map(|ticket| ticket.peer().to_string()));
         }
@@ -93,18 +97,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
 }
 
 /// Checks that these sites may be invited.
-fn check_places(run: &Run, sites: &[String]) -> Result<(), ConfigError> {
+fn check_places(run: &Run, own: &str, sites: &[String]) -> Result<(), ConfigError> {
     for name in sites {
-        if run.member(name).is_some() {
-            return Err(ConfigError::new("SITE", name, "it is a member of the run already"));
+        if name == own {
+            return Err(ConfigError::new("SITE", name, "it is this site"));
         }
         if let Some(places) = run.places()?.filter(|places| !places.contains(name)) {
             let problem = format!("the topology has no such node: expected {}", places.join(", "));
             return Err(ConfigError::new("SITE", name, problem));
         }
     }
-    let open = run.open_invitations(now()).filter(|one| !sites.contains(&one.site)).count();
-    let all = run.members.len() + open + sites.len();
+    let open = run.open_invitations(now()).map(|one| &one.site).filter(|one| !sites.contains(one));
+    let new = open.chain(sites).filter(|name| run.member(name).is_none()).count();
+    let all = run.members.len() + new;
     if !run.started && all > run.sites {
         let problem = format!(
             "training begins with {} sites, and these would make {all}: invite more after \

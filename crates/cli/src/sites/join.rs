@@ -80,7 +80,7 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
             }
         }
     };
-    let book = Book { addresses: given, ..Book::new(&ticket.site, history) };
+    let book = Book { addresses: given, ..Book::new(&ticket.site, site.peer(), history) };
     site.begin(&book)?;
     warn_of(&addresses);
     let run = book.run();
