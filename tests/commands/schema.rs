@@ -212,7 +212,7 @@ fn a_file_is_described_with_a_draft_that_runs() {
 #[test]
 fn a_draft_of_a_shipped_set_runs() {
     let folder = folder();
-    for set in EMBEDDED.iter() {
+    for set in &EMBEDDED {
         let done = within(folder.path(), &["data", "describe", set.name, "--toml"]).success();
         fs::write(folder.path().join("draft.toml"), &done.get_output().stdout).unwrap();
         let run = ["simulate", "-q", "draft.toml", "--set", "run.rounds=2", "--out", set.name];
