@@ -21,6 +21,8 @@ mkdir -p "$here/keys" "$here/rows"
 for pod in $pods; do
     key "$here/keys/gradvine-$pod.key"
 done
+# What a browser must send to see the page of a node.
+[ -s "$here/keys/token" ] || od -An -N16 -tx1 /dev/urandom | tr -d ' \n' >"$here/keys/token"
 for pod in $pods; do
     echo "gradvine-$pod /dns4/gradvine-$pod.gradvine.$namespace.svc.cluster.local/tcp/4001 $here/keys/gradvine-$pod.key"
 done | ring kubernetes-ring keys/
