@@ -132,6 +132,19 @@ fn is_in(history: &[Version], member: &Member) -> bool {
     newest.is_some_and(|version| version.run.members.iter().any(|one| one.peer == member.peer))
 }
 
+/// The address, or this site's own one at the same relay: the relay may have moved, and the other site
+/// says where it is now only once it is reached.
+fn at_our_relay(address: &str, own: &[String]) -> String {
+    let relay = |address: &str| {
+        address
+            .find("/p2p/")
+            .map(|at| address[at..].to_string())
+            .filter(|rest| rest.ends_with("/p2p-circuit"))
+    };
+    let same = own.iter().find(|own| relay(address).is_some() && relay(own) == relay(address));
+    same.map_or(address, String::as_str).to_string()
+}
+
 /// Exchanges the run and all notes with another member. Returns the notes that it was told.
 ///
 /// # Errors
@@ -141,8 +154,10 @@ pub fn sync(site: &Site, member: &Member, addresses: &[String]) -> Result<Notes,
     let book = site.book().map_err(text)?;
     let (run, number, digest) = (book.run().id.clone(), book.run().number, book.run().digest());
     let ask = Question::Sync { run, number, digest, notes: book.notes.clone() };
-    let reply =
-        question((&site.caller, site.proxy.as_ref()), (&member.peer, addresses), &ask, EXCHANGE)?;
+    let own = book.me().map(|me| book.addresses_of(me)).unwrap_or_default();
+    let addresses: Vec<String> = addresses.iter().map(|one| at_our_relay(one, own)).collect();
+    let caller = (&site.caller, site.proxy.as_ref());
+    let reply = question(caller, (&member.peer, &addresses), &ask, EXCHANGE)?;
     let Reply::Sync { versions, notes } = reply else {
         return Err(refused("it gave no answer"));
     };

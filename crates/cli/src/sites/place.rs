@@ -49,7 +49,7 @@ pub(crate) struct Place {
 impl Place {
     /// The multiaddresses that are given.
     pub(crate) fn addresses(&self) -> Result<Vec<String>, ConfigError> {
-        self.address.iter().map(|text| address_of(text, self.port)).collect()
+        addresses_of(&self.address, self.port)
     }
 
     /// The addresses to listen on: none where only a proxy leads out, and nothing leads in.
@@ -158,6 +158,9 @@ fn own_addresses() -> Vec<IpAddr> {
 
 /// Where this machine is reached on this port, as far as it knows itself.
 pub(crate) fn found_addresses(listen: &[String]) -> Vec<String> {
+    let own = own_addresses();
+    // A machine without a network: for trials.
+    let own = if own.is_empty() { vec![Ipv4Addr::LOCALHOST.into()] } else { own };
     let mut found = Vec::new();
     for one in listen {
         let parts: Vec<&str> = one.split('/').collect();
@@ -168,14 +171,7 @@ pub(crate) fn found_addresses(listen: &[String]) -> Vec<String> {
         };
         let hosts: Vec<IpAddr> = match host.is_unspecified() {
             false => vec![host],
-            true => {
-                let same = |ip: &IpAddr| ip.is_ipv6() == host.is_ipv6();
-                let mut own: Vec<IpAddr> = own_addresses().into_iter().filter(same).collect();
-                if own.is_empty() && host.is_ipv4() {
-                    own.push(Ipv4Addr::LOCALHOST.into());
-                }
-                own
-            }
+            true => own.iter().filter(|ip| ip.is_ipv6() == host.is_ipv6()).copied().collect(),
         };
         let rest: String = rest.iter().map(|part| format!("/{part}")).collect();
         found.extend(hosts.iter().map(|ip| format!("/{family}/{ip}/{protocol}/{port}{rest}")));
@@ -216,6 +212,17 @@ pub(crate) fn warn_of(addresses: &[String]) {
              others reach it"
         );
     }
+}
+
+/// What users write for addresses, as multiaddresses; `port` is that of a host without one.
+pub(crate) fn addresses_of(texts: &[String], port: u16) -> Result<Vec<String>, ConfigError> {
+    texts.iter().map(|text| address_of(text, port)).collect()
+}
+
+/// The port of the first address that is listened on, or the usual one.
+pub(crate) fn port_of(listen: &[String]) -> u16 {
+    let port = |one: &String| one.split('/').nth(4).and_then(|port| port.parse().ok());
+    listen.iter().find_map(port).unwrap_or(PORT)
 }
 
 /// A multiaddress, or a host with or without a port, as a multiaddress.

@@ -25,7 +25,7 @@ use gradvine_terminal::{Exit, Interrupt, note, warnings};
 
 use super::{
     Folder,
-    place::{announce, warn_of},
+    place::{addresses_of, announce, port_of, warn_of},
     watch::{Common, Watch},
 };
 use crate::nodes::node::{Shown, run_node};
@@ -53,6 +53,7 @@ const MEAN: &str = "model-mean.safetensors";
 Examples:
   gradvine start                 in the folder of this site
   gradvine start --dir /srv/hospitals
+  gradvine start --address lyon.example.org     at another address than before
 
 It answers sites that join, waits until all are there, examines this site's files and machine, and
 runs its node. When the sites have agreed on a change, all end their stage after the same round, and
@@ -62,6 +63,10 @@ Other commands in the same folder take effect while it runs: invite, approve, pr
 pub(crate) struct Args {
     #[command(flatten)]
     folder: Folder,
+    /// Where other sites reach this one from now on, in place of what was said before: a name or an IP
+    /// address, with a port if it is not the node's, or a multiaddress; may be repeated
+    #[arg(long, value_name = "HOST[:PORT]")]
+    address: Vec<String>,
     /// Print the summary of the last stage as JSON on standard output, and nothing else there
     #[arg(long)]
     json: bool,
@@ -79,6 +84,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     let _alone = alone(&site)?;
     let interrupt = Interrupt::install()?;
     let listen = NodeFile::load(&site.node())?.listen;
+    if !args.address.is_empty() {
+        let addresses = addresses_of(&args.address, port_of(&listen))?;
+        site.change(|book| {
+            book.addresses = addresses;
+            Ok(())
+        })?;
+    }
     warn_of(&announce(&site, &listen)?);
     let told = Told::default();
     let common = Common {
