@@ -25,9 +25,8 @@ use super::{
     relay::reservations::is_relayed,
     runtime,
     transport::{
-        connections::Connecting,
         dial::{Reachable, address, dials, peer_of},
-        proxy::Proxy,
+        layers::{Connecting, Proxy},
         reach,
     },
     upnp::{self, Forwarding},

@@ -34,12 +34,10 @@ use super::{
     relay::reservations::{Reservations, relay_of},
     runtime::{SHUTDOWN, runtime},
     transport::{
-        connections::Connecting,
         dial::{address, root},
         dialled::Dialled,
-        proxy::Proxy,
+        layers::{Connecting, Proxy, security::Ciphers},
         refusals::Refusals,
-        security::Ciphers,
         sites::{Sites, admit},
         swarm::{Behaviour, listen, swarm},
     },

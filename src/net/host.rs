@@ -38,11 +38,10 @@ use super::{
     neighbour::Neighbour,
     relay::reservations::{Reservations, is_relayed},
     transport::{
-        connections::Connecting,
         dialled::Dialled,
+        layers::{Connecting, security::Ciphers},
         peers::{Connection, Peer},
         refusals::Refusals,
-        security::Ciphers,
         sockets::{self, Ends},
         swarm::{Behaviour, SwarmTask, listen, swarm},
     },

@@ -55,7 +55,8 @@ internals!({
     runtime::runtime,
     probe::{AtRelay, Examination, Examined, Measured, ProbeLimits, Reach, examine},
     transport::{
-        connections::Connecting, proxy::Proxy, reach::socket_address, security::has_aes,
+        layers::{Connecting, Proxy, security::has_aes},
+        reach::socket_address,
     },
 });
 

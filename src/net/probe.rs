@@ -41,7 +41,7 @@ use super::{
     transport::{
         dial::{dial_trouble, root},
         dialled::Dialled,
-        security::Ciphers,
+        layers::security::Ciphers,
         swarm::{Behaviour, BehaviourEvent, is_quic, listen, swarm},
     },
     upnp::Forwarding,

@@ -24,8 +24,8 @@ use super::{
     neighbour::Neighbour,
     runtime_for,
     transport::{
-        connections::Connecting,
         dial::{Reachable::Directly, dials},
+        layers::Connecting,
     },
 };
 use crate::{

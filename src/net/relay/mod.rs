@@ -32,13 +32,15 @@ pub use file::RelayFile;
 use super::{
     identity, runtime,
     transport::{
-        connections,
         dial::{address, peer_of},
         dialled::Dialled,
         gate::Gate,
         guard::guarded,
+        layers::{
+            self,
+            security::{Ciphers, Encryption},
+        },
         refusals::Refusals,
-        security::{Ciphers, Encryption},
         sites::admit,
         swarm::{IDLE, listen},
     },
@@ -207,7 +209,7 @@ impl Relay {
         let limits = Limits::new(file.link_mbps * MEGABIT, file.total_mbps * MEGABIT);
         let limit = move |connection| StreamMuxerBox::new(Limited::new(connection, limits.clone()));
         let gate = Gate::new(names.len());
-        let transport = connections::direct(&key, encryption, STREAMS, &gate, None);
+        let transport = layers::direct(&key, encryption, STREAMS, &gate, None);
         let transport = Transport::map(transport, move |(peer, all), _| (peer, limit(all))).boxed();
         let own = key.public().to_peer_id();
         // A relay dials nobody.

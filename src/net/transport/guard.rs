@@ -18,9 +18,9 @@ use libp2p::{
 
 use super::{
     Tried,
-    connections::Connections,
     dialled::Dialled,
     gate::{AT_ONCE, Gate, Slot},
+    layers::Connections,
 };
 
 /// A transport with a gate, which dials no other addresses than these.

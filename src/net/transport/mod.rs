@@ -1,25 +1,21 @@
 //! How connections are made and admitted, and which end dials.
 //!
 //! ```text
-//! a connection that comes   sockets -> lobby -> gate -> security -> swarm -> the peer's link
-//! one that goes             dial: which neighbour, when -> dialled: which addresses -> swarm
+//! a connection that comes   sockets -> lobby -> gate -> layers -> swarm -> the peer's link
+//! one that goes             dial: which neighbour, when -> dialled: which addresses -> layers
 //! ```
-//! `connections` puts the layers of libp2p together. A link gets connections, one at a time, and
+//! `layers` puts those of libp2p together: TCP, a proxy, encryption, streams. A link gets connections, one at a time, and
 //! knows nothing of how they were made.
 
-mod coalesce;
-pub(crate) mod connections;
 pub(crate) mod dial;
 pub(crate) mod dialled;
 pub(crate) mod gate;
 pub(crate) mod guard;
+pub(crate) mod layers;
 mod lobby;
-mod names;
 pub(crate) mod peers;
-pub(crate) mod proxy;
 pub(crate) mod reach;
 pub(crate) mod refusals;
-pub(crate) mod security;
 pub(crate) mod sites;
 pub(crate) mod sockets;
 pub(crate) mod swarm;

@@ -28,17 +28,19 @@ use tokio::{
 };
 
 use super::{
-    connections::{self, Connecting},
     dial::{
         Dial, FILES, Reached, dial_trouble, io_kind, is_closed, is_out_of_files, lacks_files, root,
     },
     dialled::Dialled,
     gate::Gate,
     guard::guarded,
+    layers::{
+        self, Connecting,
+        security::{Ciphers, Encryption},
+    },
     peers::{CONNECTED_AGAIN, Connection, Held, Peer},
     reach::Endpoint,
     refusals::Refusals,
-    security::{Ciphers, Encryption},
     sites::{Sites, admit, follow},
     sockets::{self, Ends},
 };
@@ -108,8 +110,7 @@ pub(crate) fn swarm(
             ConfigError::at("network", format!("encryption cannot be set up: {error}"))
         })?;
     let gate = Gate::new(neighbours.len()).expecting(sources.iter());
-    let (transport, relay) =
-        connections::with_relays(key, encryption, &gate, connecting.proxy.clone());
+    let (transport, relay) = layers::with_relays(key, encryption, &gate, connecting.proxy.clone());
     dialled.list(sources.iter());
     let transport = guarded(transport, gate.clone(), dialled.clone());
     let behaviour = Behaviour {

@@ -27,8 +27,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_socks::tcp::Socks5Stream;
 use url::{Host, Url};
 
-use super::{Tried, lobby::Lobby, names::Name};
-use crate::config::ConfigError;
+use super::names::Name;
+use crate::{
+    config::ConfigError,
+    net::transport::{Tried, lobby::Lobby},
+};
 
 /// The longest answer of a proxy to CONNECT, in bytes.
 const LONGEST_ANSWER: usize = 16 << 10;

@@ -21,8 +21,7 @@ use libp2p::{
 };
 use tokio::sync::oneshot;
 
-use super::Tried;
-use crate::threads;
+use crate::{net::transport::Tried, threads};
 
 /// How long a connection may take, from the lookup of its name to its last handshake.
 pub(super) const CONNECTION: Duration = Duration::from_secs(10);

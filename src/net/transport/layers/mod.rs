@@ -4,6 +4,11 @@
 //! Every error that leaves this module is an [`io::Error`] whose kind says what failed: the types
 //! of libp2p's layers cannot be named elsewhere.
 
+mod coalesce;
+mod names;
+mod proxy;
+pub(crate) mod security;
+
 use std::{error::Error, io};
 
 use futures::{AsyncRead, AsyncWrite};
@@ -21,14 +26,15 @@ use libp2p::{
     noise, quic, relay, tcp, yamux,
 };
 
-use super::{
-    gate::Gate,
-    lobby::Lobby,
+use self::{
     names::{CONNECTION, Names},
-    proxy::{Outgoing, Proxy},
+    proxy::Outgoing,
     security::{Encryption, EncryptionError},
 };
+use super::{gate::Gate, lobby::Lobby};
 use crate::run::Security;
+
+pub use proxy::Proxy;
 
 /// The maximum number of streams per connection of a node: three are ours; identify, ping and
 /// relays have the rest.
