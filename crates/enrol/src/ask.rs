@@ -132,8 +132,8 @@ fn is_in(history: &[Version], member: &Member) -> bool {
     newest.is_some_and(|version| version.run.members.iter().any(|one| one.peer == member.peer))
 }
 
-/// The address, or this site's own one at the same relay: the relay may have moved, and the other site
-/// says where it is now only once it is reached.
+/// The address, or this site's own one at the same relay: the relay may have moved, and the other
+/// site says where it is now only once it is reached.
 fn at_our_relay(address: &str, own: &[String]) -> String {
     let relay = |address: &str| {
         address

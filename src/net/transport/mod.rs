@@ -4,8 +4,8 @@
 //! a connection that comes   sockets -> lobby -> gate -> layers -> swarm -> the peer's link
 //! one that goes             dial: which neighbour, when -> dialled: which addresses -> layers
 //! ```
-//! `layers` puts those of libp2p together: TCP, a proxy, encryption, streams. A link gets connections, one at a time, and
-//! knows nothing of how they were made.
+//! `layers` puts those of libp2p together: TCP, a proxy, encryption, streams. A link gets
+//! connections, one at a time, and knows nothing of how they were made.
 
 pub(crate) mod dial;
 pub(crate) mod dialled;

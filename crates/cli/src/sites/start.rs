@@ -63,8 +63,8 @@ Other commands in the same folder take effect while it runs: invite, approve, pr
 pub(crate) struct Args {
     #[command(flatten)]
     folder: Folder,
-    /// Where other sites reach this one from now on, in place of what was said before: a name or an IP
-    /// address, with a port if it is not the node's, or a multiaddress; may be repeated
+    /// Where other sites reach this one from now on, in place of what was said before: a name or an
+    /// IP address, with a port if it is not the node's, or a multiaddress; may be repeated
     #[arg(long, value_name = "HOST[:PORT]")]
     address: Vec<String>,
     /// Print the summary of the last stage as JSON on standard output, and nothing else there
