@@ -3,6 +3,11 @@
 
 use std::{env, process::ExitCode};
 
+/// Of the program that is linked statically.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let path = match env::current_exe() {
         Ok(path) => path,
