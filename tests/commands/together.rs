@@ -408,7 +408,7 @@ fn what_is_missing_or_wrong_is_named() {
     within(folder.path(), &[&init[..], &["--address", "127.0.0.1:4001"]].concat()).success();
     for (arguments, words) in [
         (&init[..], "holds a run already"),
-        (&["invite", "a"], "a member of the run already"),
+        (&["invite", "a"], "it is this site"),
         (&["invite", "b", "c"], "training begins with 2 sites"),
         (&["approve", "b", "1111-1111"], "does not ask to join"),
         (&["accept"], "nothing is proposed"),

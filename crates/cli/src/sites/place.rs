@@ -4,7 +4,7 @@ use std::{
     fs,
     io::Write,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::PermissionsExt,
     path::{Path, absolute},
 };
 
@@ -104,11 +104,14 @@ impl Place {
             text += &format!("proxy = {}\n", quote(proxy));
         }
         text += &format!("out = \"{OUT}\"\n");
-        // A proxy's password is for the owner's eyes.
-        let mode = if self.proxy.is_some() { 0o600 } else { 0o666 };
-        let mut options = fs::File::options();
-        let made = options.create(true).truncate(true).write(true).mode(mode).open(&path);
-        made.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
+        let made = fs::File::create(&path).and_then(|mut file| {
+            if self.proxy.is_some() {
+                // Its password is for the owner's eyes.
+                file.set_permissions(fs::Permissions::from_mode(0o600))?;
+            }
+            file.write_all(text.as_bytes())
+        });
+        made.map_err(|error| {
             ConfigError::at("node", format!("cannot be written: {error}")).within(path.display())
         })?;
         Ok(site)
