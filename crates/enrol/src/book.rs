@@ -534,8 +534,7 @@ impl Site {
     /// Does what follows from the book without a user: admits sites that need no approval, accepts
     /// the admission of sites whose invitation was accepted and the wish of a site to leave, adopts
     /// proposals, declines what the node file forbids, leaves a run whose change was refused here,
-    /// and begins the run once all sites
-    /// are there.
+    /// and begins the run once all sites are there.
     ///
     /// # Errors
     /// If the run cannot be continued so.
@@ -589,12 +588,14 @@ impl Site {
 
     /// Why the node file does not let `next` follow, if it does not.
     pub fn forbids(&self, before: &Run, next: &Run) -> Option<String> {
+        if self.forbid.is_empty() {
+            return None;
+        }
         let changed = next.changed_from(before);
         let is_in = |key: &str, name: &str| {
             key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        let names = self.forbid.iter();
-        let name = names.into_iter().find(|name| changed.iter().any(|key| is_in(key, name)))?;
+        let name = self.forbid.iter().find(|name| changed.iter().any(|key| is_in(key, name)))?;
         Some(format!("its node file forbids changes of {name}"))
     }
 
@@ -605,7 +606,9 @@ impl Site {
         let pairs = book.history.iter().zip(book.history.iter().skip(1));
         let refuses = |(before, next): &(&Version, &Version)| {
             let accepted = next.signatures.contains_key(&book.site);
-            let was = before.run.started && before.run.member(&book.site).is_some();
+            // Not what an earlier key of this name was asked.
+            let member = before.run.member(&book.site).filter(|one| one.peer == book.peer);
+            let was = before.run.started && member.is_some();
             book.declined.contains(&next.run.digest())
                 || was && !accepted && self.forbids(&before.run, &next.run).is_some()
         };

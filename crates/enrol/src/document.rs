@@ -335,7 +335,7 @@ impl Run {
                 return Err(format!("{} may not be removed before it has started", gone.name));
             }
         }
-        // Whoever joins, or has a new key, was invited by the version before.
+        // The version before has an invitation for each new member, and for each new key.
         for member in self.members.iter().filter(|member| !before.has(member)) {
             if !before.invitations.iter().any(|one| one.site == member.name) {
                 return Err(format!("{} was not invited", member.name));

@@ -493,12 +493,12 @@ fn a_member_gets_a_new_key_by_an_invitation_only() {
     let places = started(&["a", "b", "c"], Consent::Majority);
     let first = places[0].book().stage().unwrap().number;
     let old = places[2].site.peer();
-    let fresh = Place::new();
+    let mut fresh = Place::new();
     // Not by a proposal alone.
     let mut run = places[0].book().run().next(now(), "c has another key".into(), None);
     run.members[2] = fresh.site.member("c", Vec::new());
     assert!(run.follows(Some(places[0].book().run())).unwrap_err().contains("c was not invited"));
-    // The same with what its key says to whoever asks.
+    // Nor does the key change with which it asks other sites.
     let mut run = places[0].book().run().next(now(), "c asks with another key".into(), None);
     run.members[2].caller = fresh.site.caller.public().to_peer_id().to_string();
     assert!(run.follows(Some(places[0].book().run())).unwrap_err().contains("c was not invited"));
@@ -526,6 +526,9 @@ fn a_member_gets_a_new_key_by_an_invitation_only() {
     };
     fresh.site.begin(&Book::new("c", fresh.site.peer(), history)).unwrap();
     assert!(fresh.book().me().is_some());
+    // What its name was not asked with the old key does not make it leave.
+    fresh.forbid(&["sites"]);
+    assert!(fresh.site.refused(&fresh.book()).is_none());
     // What the old key says counts no more, and its site learns that it is out.
     places[2].sync(&places[0]).unwrap();
     let book = places[2].book();
