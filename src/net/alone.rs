@@ -148,7 +148,7 @@ impl Place {
     /// # Errors
     /// As [`Proxy::parse`].
     pub fn with_proxy(mut self, proxy: Option<&str>) -> Result<Place, ConfigError> {
-        self.connecting.proxy = proxy.map(Proxy::parse).transpose()?;
+        self.connecting.proxy = proxy.map(|text| Proxy::parse("node.proxy", text)).transpose()?;
         Ok(self)
     }
 

@@ -388,6 +388,10 @@ fn what_is_missing_or_wrong_is_named() {
         (&["join", "gv2abc"], "this is no ticket"),
         (&["init", "a b"], "no name of a site"),
         (&["init", "h", "--site", "a"], "--data"),
+        (
+            &["init", "h", "--site", "a", "--data", "rows.csv", "--sites", "2", "--proxy", "p:1"],
+            "--proxy = p:1",
+        ),
         (&["init", "h", "--site", "a", "--data", "rows.csv"], "--sites"),
         (&["init", "h", "--site", "a", "--data", "rows.csv", "--sites", "1"], "expected 2 to"),
         (

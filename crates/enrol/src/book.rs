@@ -291,7 +291,7 @@ impl Site {
     /// # Errors
     /// If the key is not of Ed25519, or the proxy is no URL of one.
     pub fn with(folder: &Path, key: Keypair, proxy: Option<&str>) -> Result<Site, ConfigError> {
-        let proxy = proxy.map(Proxy::parse).transpose()?;
+        let proxy = proxy.map(|text| Proxy::parse("node.proxy", text)).transpose()?;
         Ok(Site { folder: folder.into(), caller: caller(&key)?, key, proxy, forbid: Vec::new() })
     }
 

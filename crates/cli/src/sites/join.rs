@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gradvine::{config::ConfigError, net::Proxy, run::NodeFile};
+use gradvine::{config::ConfigError, run::NodeFile};
 use gradvine_enrol::{Book, Joining, NoAnswer, Site, Ticket, join, look};
 use gradvine_terminal::{Exit, Interrupt, note, print, show_reading};
 
@@ -49,7 +49,7 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
         return already(&args.folder, &ticket);
     }
     let interrupt = Interrupt::install()?;
-    let proxy = args.place.proxy.as_deref().map(Proxy::parse).transpose()?;
+    let proxy = args.place.proxy()?;
     let history = patiently(&interrupt, &ticket, || look(&ticket, proxy.as_ref()))?;
     let newest = &history.last().expect("it has a version").run;
     let Some(data) = args.place.data.clone() else {

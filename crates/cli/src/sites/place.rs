@@ -11,7 +11,7 @@ use std::{
 use gradvine::{
     config::ConfigError,
     data::EMBEDDED,
-    net::{Keypair, identity},
+    net::{Keypair, Proxy, identity},
     run::NodeFile,
 };
 use gradvine_enrol::{Site, check_name};
@@ -52,6 +52,11 @@ impl Place {
         addresses_of(&self.address, self.port)
     }
 
+    /// The proxy that is given.
+    pub(crate) fn proxy(&self) -> Result<Option<Proxy>, ConfigError> {
+        self.proxy.as_deref().map(|text| Proxy::parse("--proxy", text)).transpose()
+    }
+
     /// The addresses to listen on: none where only a proxy leads out, and nothing leads in.
     fn listen(&self) -> Vec<String> {
         if self.proxy.is_some() && self.address.is_empty() {
@@ -66,6 +71,8 @@ impl Place {
 
     /// Makes the site's key, unless it has one, and its node file.
     pub(crate) fn make(&self, folder: &Path, what: &str) -> Result<Site, Exit> {
+        // Nothing is made for a wrong one.
+        self.proxy()?;
         fs::create_dir_all(folder).map_err(|error| {
             ConfigError::new("--dir", folder.display(), format!("cannot be made: {error}"))
         })?;

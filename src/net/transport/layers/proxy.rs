@@ -54,16 +54,16 @@ enum Kind {
 
 impl Proxy {
     /// Reads `http://HOST:PORT` or `socks5://HOST:PORT`, with `USER:PASSWORD@` before the host if
-    /// the proxy asks for them.
+    /// the proxy asks for them. `place` is the key or the argument that has it.
     ///
     /// # Errors
     /// If it is anything else. The message does not show a password.
-    pub fn parse(text: &str) -> Result<Proxy, ConfigError> {
+    pub fn parse(place: &str, text: &str) -> Result<Proxy, ConfigError> {
         let shown = text.rsplit_once('@').map_or(text, |(_, host)| host);
         let wrong = |problem: &str| {
             let expected = "expected http://HOST:PORT or socks5://HOST:PORT, with USER:PASSWORD@ \
                             before HOST if the proxy asks for them";
-            Err(ConfigError::new("proxy", shown, format!("{problem}: {expected}")))
+            Err(ConfigError::new(place, shown, format!("{problem}: {expected}")))
         };
         let Ok(url) = Url::parse(text) else { return wrong("is no URL") };
         let (kind, usual) = match url.scheme() {
@@ -292,7 +292,7 @@ mod tests {
             ("socks5h://[2001:db8::1]:99", "socks5://[2001:db8::1]:99", None),
             ("http://me:p%40ss@proxy:8080/", "http://proxy:8080", Some(("me", "p@ss"))),
         ] {
-            let proxy = Proxy::parse(text).unwrap();
+            let proxy = Proxy::parse("proxy", text).unwrap();
             assert_eq!(proxy.to_string(), shown);
             assert_eq!(format!("{proxy:?}"), shown);
             let login = login.map(|(user, word)| (user.to_string(), word.to_string()));
@@ -308,7 +308,7 @@ mod tests {
             "http://me:secret@proxy/path",
             "socks5://me:%ff%fesecret@proxy",
         ] {
-            let error = Proxy::parse(text).unwrap_err().to_string();
+            let error = Proxy::parse("proxy", text).unwrap_err().to_string();
             assert!(error.contains("expected http://HOST:PORT or socks5://"), "{error}");
             assert!(!error.contains("secret"), "{error}");
         }
