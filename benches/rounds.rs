@@ -111,6 +111,8 @@ fn round(rule: &Entry, compressor_kind: &str) -> Option<f64> {
             seed: 1,
             byzantine: None,
             max_norm: None,
+            liars: None,
+            signer: None,
             rounds: ROUNDS,
             evaluate_every: u64::MAX,
             stopping: None,

@@ -207,7 +207,10 @@ fn start(
     if let Some((change, states)) = change
         && !change.models.is_empty()
     {
-        round = Some((change.round, change.models.len()));
+        let place = |node: &NodeId| members.iter().position(|member| member == node);
+        let givers: Vec<NodeId> =
+            change.models.iter().filter_map(place).map(NodeId::from).collect();
+        round = Some((change.round, givers));
         for (node, state) in states {
             if change.models.contains(&node) {
                 paused.insert(node, state);
@@ -223,15 +226,15 @@ fn start(
         let mut learner: Box<dyn Learner> = Box::new(whole.learner(node));
         let mut config = design.node(place.into(), learner.setup(), Readers::Root);
         config.byzantine = byzantine.get(&node).copied();
-        let core = match (round, paused.remove(&node)) {
+        let core = match (round.clone(), paused.remove(&node)) {
             (None, _) => Node::new(config),
-            (Some((rounds, models)), Some(Paused { snapshot, merged })) => {
+            (Some((rounds, givers)), Some(Paused { snapshot, merged })) => {
                 let (traffic, own) = (snapshot.traffic, Some(snapshot.into_model()));
-                Node::rejoin(config, Rejoin { rounds, own, models, merged, traffic })
+                Node::rejoin(config, Rejoin { rounds, own, givers, merged, traffic })
             }
-            (Some((rounds, models)), None) => {
+            (Some((rounds, givers)), None) => {
                 let traffic = sent.get(&node).copied().unwrap_or_default();
-                Node::rejoin(config, Rejoin { rounds, models, traffic, ..Rejoin::default() })
+                Node::rejoin(config, Rejoin { rounds, givers, traffic, ..Rejoin::default() })
             }
         };
         (core, learner)

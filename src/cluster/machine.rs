@@ -25,7 +25,7 @@ use super::{
     members::{
         ban::{Ban, Bans},
         choosing::{Before, Choice, Choosing},
-        keys::Keys,
+        keys::{Keys, OfMembers},
     },
     message::{Beginning, Saved},
     part::Part,
@@ -446,8 +446,11 @@ impl<'a> Cluster<'a> {
             let (when, id) = ((keeps.every, keeps.last), self.part.membership.id);
             Checkpointing::new(now, when, self.part.topology(), self.part.id, &at, id)
         });
-        let config = self.config.take().expect("it is made when links are opened");
+        let mut config = self.config.take().expect("it is made when links are opened");
         let keys = self.terms.confirms.then(|| Arc::clone(&self.terms.keys));
+        if let Some(keys) = &keys {
+            config.signer = Some(Arc::new(OfMembers::new(keys, &self.part)));
+        }
         let mut rounds = Rounds::new(now, config, (at, restored), saves, self.terms.limits, keys);
         self.has_results = false;
         let started = rounds.start(&self.part, early, out);

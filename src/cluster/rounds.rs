@@ -71,8 +71,9 @@ fn core(config: NodeConfig, at: &Beginning, restored: Option<Restored>) -> Node 
             None => Node::new(config),
         };
     }
-    let models = config.topology.nodes() - at.without.len();
-    let rejoin = Rejoin { rounds: Round(at.rounds), models, ..Rejoin::default() };
+    let all = (0..config.topology.nodes()).map(NodeId::from);
+    let givers = all.filter(|node| !at.without.contains(node)).collect();
+    let rejoin = Rejoin { rounds: Round(at.rounds), givers, ..Rejoin::default() };
     let rejoin = match restored {
         Some(Restored { snapshot, merged }) => {
             let traffic = snapshot.traffic;

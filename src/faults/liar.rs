@@ -14,7 +14,7 @@ use crate::{
     drive::Membership,
     gossip::{
         frame::{self, Header},
-        tree::{LAST_CALL, MEAN, SETUP, SUMMARY},
+        tree::{INITIAL, LAST_CALL, MEAN, SETUP, SIGNATURE, SUMMARY},
     },
     run::Whole,
     units::NodeId,
@@ -33,8 +33,10 @@ pub(super) enum Lie {
     Dictates,
     /// It asks all to remove their checkpoints, and to write others all the time.
     Deletes,
-    /// It changes these frames of the spanning tree.
+    /// It changes these frames of the spanning tree, which go down.
     Tree(u8),
+    /// It changes what others give to these flights of the tree, on its way up.
+    Up(u8),
     /// From this round on it sends its second neighbour something else than the others.
     TwoFaced(u64),
 }
@@ -45,6 +47,9 @@ pub(super) const LIES: [Lie; 5] =
 /// The flights of the tree: sums before the rounds, the mean and the records after them.
 pub(super) const TREE: [Lie; 3] = [Lie::Tree(SETUP), Lie::Tree(MEAN), Lie::Tree(SUMMARY)];
 
+/// The flights in which each node gives something of its own, with its signature.
+pub(super) const UP: [Lie; 3] = [Lie::Up(SETUP), Lie::Up(INITIAL), Lie::Up(MEAN)];
+
 pub(super) struct Liar {
     pub node: NodeId,
     pub lie: Lie,
@@ -53,7 +58,7 @@ pub(super) struct Liar {
 }
 
 impl Liar {
-    /// A frame as it is sent: of the tree those that go down are changed.
+    /// A frame as it is sent.
     pub(super) fn frame(&mut self, to: NodeId, frame: Arc<Vec<u8>>, whole: &Whole) -> Arc<Vec<u8>> {
         let (header, payload) = frame::read(&frame);
         if let Lie::TwoFaced(since) = self.lie {
@@ -73,20 +78,23 @@ impl Liar {
         }
         let height = whole.design.topology.spanning_tree().height();
         let is_down = usize::from(header.at.exchange) >= height;
-        if self.lie != Lie::Tree(header.at.flight) || !is_down || payload.is_empty() {
-            return frame;
-        }
+        let lie = if is_down { Lie::Tree } else { Lie::Up }(header.at.flight);
+        // The lowest bit of the last number.
+        let number = match (is_down, header.at.flight) {
+            (true, SUMMARY) => payload.len().checked_sub(1),
+            (true, _) => payload.len().checked_sub(4),
+            (false, _) => of_another(self.node, payload),
+        };
+        let Some(number) = number.filter(|_| self.lie == lie) else { return frame };
         self.times += 1;
         let mut changed = Arc::unwrap_or_clone(frame);
-        // The lowest bit of the last number.
-        let number = changed.len() - if header.at.flight == SUMMARY { 1 } else { 4 };
-        changed[number] ^= 1;
+        changed[frame::HEADER + number] ^= 1;
         frame::seal(&header, None, &mut changed);
         Arc::new(changed)
     }
 
     pub(super) fn change(&mut self, message: Message, whole: &Whole) -> Message {
-        if let Lie::Tree(_) | Lie::TwoFaced(_) = self.lie {
+        if let Lie::Tree(_) | Lie::Up(_) | Lie::TwoFaced(_) = self.lie {
             return message;
         }
         self.times += 1;
@@ -143,4 +151,19 @@ impl Liar {
             (_, message) => message,
         }
     }
+}
+
+/// The first byte of the last number of another node's record, if it has one, among records that go
+/// up the tree.
+fn of_another(node: NodeId, records: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    while let Some(head) = records.get(at..at + 8) {
+        let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |n, byte| n << 8 | *byte as usize);
+        let (of, length) = (number(&head[..4]), number(&head[4..]));
+        at += 8 + length;
+        if of != node.index() && length > SIGNATURE {
+            return Some(at - SIGNATURE - 4);
+        }
+    }
+    None
 }

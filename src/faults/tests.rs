@@ -4,14 +4,14 @@
 use std::{collections::BTreeSet, env, ops::Range, panic};
 
 use super::{
-    liar::{LIES, Liar, Lie, TREE},
+    liar::{LIES, Liar, Lie, TREE, UP},
     *,
 };
 use crate::{
     config::ConfigError,
     drive::{NoopObserver, describe_panic},
     experiment::Experiment,
-    gossip::rule,
+    gossip::{rule, tree::INITIAL},
     replay::replay,
     rng::{Purpose, Sequence, Stream},
     sim,
@@ -333,6 +333,40 @@ fn one_that_changes_what_comes_down_the_tree_is_found() {
         assert!(story.stuck.is_empty(), "{told}");
         let named = told.contains("has formed and signed") || told.contains("has signed");
         assert!(named || is_leaf, "{told}");
+    }
+}
+
+/// A node between others changes what they give to the setup, to the initial model, and to a mean
+/// that withstands wrong models: its parent finds it, and the others end with their results.
+#[test]
+fn one_that_changes_what_goes_up_the_tree_is_found() {
+    let set = [
+        "rule.kind=trimmed-mean",
+        "compressor.kind=identity",
+        "absence.policy=continue",
+        "absence.deadline_s=3",
+        "absence.wait_s=200",
+        "topology.file=ring:6",
+    ];
+    for (lie, node) in UP.into_iter().flat_map(|lie| [1, 2, 5].map(|node| (lie, node))) {
+        let mut set = set.map(String::from).to_vec();
+        set.extend((lie == Lie::Up(INITIAL)).then(|| "model.init=from:3".to_string()));
+        let (whole, observer) = (whole_with(1, &set), &mut NoopObserver);
+        let tree = whole.design.topology.spanning_tree();
+        let passes_on = match lie {
+            Lie::Up(INITIAL) => tree.is_below(NodeId(3), NodeId(node)),
+            _ => !tree.children(NodeId(node)).is_empty(),
+        };
+        let mut world = world::World::new(&whole, &[], observer);
+        world.liar = Some(Liar { node: NodeId(node), lie, times: 0 });
+        let (story, times) = world.run_with_liar();
+        let told = format!("{lie:?} of {node}: {:?}\n{}", story.ended, lines(&story));
+        assert_eq!(times > 0, passes_on, "{told}");
+        assert_eq!(told.contains("has not signed what is said to be"), passes_on, "{told}");
+        let others = || (0..6).filter(|other| *other != node as usize);
+        assert!(others().all(|other| story.ended[other].is_none()), "{told}");
+        let means: Vec<u64> = others().filter_map(|other| story.means[other]).collect();
+        assert!(means.len() == 5 && means.iter().all(|mean| *mean == means[0]), "{told}");
     }
 }
 

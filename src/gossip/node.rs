@@ -52,8 +52,8 @@ use super::{
     traffic::Traffic,
     transfer::{Exchange, Transfer},
     tree::{
-        Agreement, EndOfCalls, INITIAL, LAST_CALL, MEAN, Mean, Readers, Records, SETUP,
-        SETUP_LIMIT, SUMMARY, Setup, TALLY, TreePlan,
+        Agreement, Averaging, EndOfCalls, INITIAL, LAST_CALL, MEAN, Mean, Readers, Records, SETUP,
+        SETUP_LIMIT, SUMMARY, Setup, Signatures, Signer, TALLY, TreePlan,
     },
 };
 use crate::{
@@ -85,6 +85,11 @@ pub struct NodeConfig {
     pub byzantine: Option<Byzantine>,
     /// The greatest Euclidean norm of a neighbour's vector, if there is a limit.
     pub max_norm: Option<f64>,
+    /// How many nodes may give a wrong model to the mean, if it is to withstand any.
+    pub liars: Option<usize>,
+    /// Signs what this node gives to the tree, and checks what others gave; `None` if one process
+    /// runs all nodes.
+    pub signer: Option<Arc<dyn Signer>>,
     /// How many rounds the run has, counted from its start.
     pub rounds: u64,
     /// Rounds between evaluations; the last round is always evaluated.
@@ -146,38 +151,36 @@ pub struct Node {
 struct Trees {
     setup: Option<TreePlan>,
     /// Present if the initial model comes from the nodes.
-    initial: Option<(Initial, TreePlan)>,
+    initial: Option<(Averaging, TreePlan)>,
     /// Present if the plan calls.
     end_of_calls: Option<EndOfCalls>,
+    averaging: Averaging,
     mean: TreePlan,
     summary: TreePlan,
 }
 
 impl Trees {
-    fn new(
-        topology: &Arc<Topology>,
-        setup: Option<&Setup>,
-        initial: Option<Initial>,
-        calls: bool,
-        parameters: usize,
-        readers: Readers,
-    ) -> Trees {
+    fn new(config: &NodeConfig) -> Trees {
+        let NodeConfig { topology, setup, readers, .. } = config;
+        let (nodes, parameters) = (topology.nodes(), config.x.len());
+        let (liars, signatures) = (config.liars, Signatures::new(config.signer.clone()));
+        let averaging = Averaging { liars, signatures, ..Averaging::of_all(nodes) };
+        let initial = config.initial_from.map(|from| {
+            // Its signed model is passed on, whatever the rule.
+            let initial = Averaging { givers: vec![from], liars: Some(0), ..averaging.clone() };
+            let plan = TreePlan::initial(topology, parameters, &initial);
+            (initial, plan)
+        });
+        let calls = plan::is_asynchronous(&*config.plan);
         Trees {
-            setup: setup.map(|setup| TreePlan::setup(topology, setup.length())),
-            initial: initial.map(|initial| (initial, TreePlan::initial(topology, parameters))),
+            setup: setup.as_ref().map(|setup| TreePlan::setup(topology, setup.length())),
+            initial,
             end_of_calls: calls.then(|| EndOfCalls(Arc::clone(topology))),
-            mean: TreePlan::mean(topology, parameters),
-            summary: TreePlan::summary(topology, readers),
+            mean: TreePlan::mean(topology, parameters, &averaging),
+            averaging,
+            summary: TreePlan::summary(topology, *readers),
         }
     }
-}
-
-/// Where the initial model comes from: the mean of the models of some nodes.
-struct Initial {
-    /// How many nodes give theirs.
-    models: usize,
-    /// Whether the other nodes start from this node's model.
-    gives: bool,
 }
 
 enum Stage {
@@ -204,13 +207,13 @@ impl Node {
     /// # Panics
     /// If the setup record exceeds [`SETUP_LIMIT`].
     pub fn new(config: NodeConfig) -> Node {
+        let trees = Trees::new(&config);
         let NodeConfig {
             id,
             topology,
             plan,
             rule,
             x,
-            initial_from,
             seed,
             byzantine,
             max_norm,
@@ -218,7 +221,7 @@ impl Node {
             evaluate_every,
             stopping,
             setup,
-            readers,
+            ..
         } = config;
         let fits = |setup: &Setup| setup.record.len() <= SETUP_LIMIT;
         assert!(setup.as_ref().is_none_or(fits), "the setup record is too large");
@@ -230,9 +233,6 @@ impl Node {
             plan::flights(&*plan).iter().map(|&flight| usize::from(plan.exchanges(flight))).sum();
         let ahead = (lag as usize + 2 + topology.nodes()) * a_round;
         let (neighbours, parameters) = (topology.neighbours(id), x.len());
-        let initial = initial_from.map(|from| Initial { models: 1, gives: from == id });
-        let calls = plan::is_asynchronous(&*plan);
-        let trees = Trees::new(&topology, setup.as_ref(), initial, calls, parameters, readers);
         let mut node = Node {
             lag,
             flights: Flights::new(id, ahead),
@@ -372,8 +372,7 @@ impl Node {
             }
             Input::Record(record) => {
                 if matches!(self.stage, Stage::Concluding) {
-                    let records =
-                        Records::new(&self.trees.summary, self.topology.nodes(), self.id, record);
+                    let records = Records::new(&self.trees.summary, self.id, record);
                     self.flights.launch(self.trees.summary.launch(), &self.trees.summary);
                     self.stage = Stage::Summary(records);
                 }
@@ -413,7 +412,8 @@ impl Node {
         self.stage = match (setup.take(), &self.trees.setup) {
             (Some(setup), Some(plan)) => {
                 self.flights.launch(plan.launch(), plan);
-                Stage::Setup(Agreement::new(plan, self.topology.nodes(), self.id, setup))
+                let signatures = &self.trees.averaging.signatures;
+                Stage::Setup(Agreement::new(plan, self.id, setup, signatures))
             }
             _ => self.share_initial(),
         };
@@ -429,8 +429,8 @@ impl Node {
     fn share_initial(&mut self) -> Stage {
         let Some((initial, plan)) = &self.trees.initial else { return self.begin_rounds() };
         self.flights.launch(plan.launch(), plan);
-        let own = initial.gives.then_some(&*self.local.x);
-        Stage::Initial(Mean::of_some(plan, initial.models, self.id, self.parameters, own))
+        let own = initial.givers.contains(&self.id).then_some(&*self.local.x);
+        Stage::Initial(Mean::new(plan, initial, self.id, self.parameters, own))
     }
 
     fn begin_rounds(&mut self) -> Stage {

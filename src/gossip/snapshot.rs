@@ -1,7 +1,10 @@
 //! A node between two rounds: all that it needs to continue from there.
 
 use super::traffic::{LinkTraffic, Traffic};
-use crate::{state::State, units::Round};
+use crate::{
+    state::State,
+    units::{NodeId, Round},
+};
 
 /// The state of a node after some rounds, when nothing is in flight. If all nodes are put back to
 /// their snapshots of the same round, the run continues with the same bits.
@@ -37,8 +40,8 @@ pub struct Rejoin {
     pub rounds: Round,
     /// This node's model, if it is one of them: d numbers.
     pub own: Option<Vec<f32>>,
-    /// How many models the mean is of.
-    pub models: usize,
+    /// The nodes whose models the mean is of, ascending.
+    pub givers: Vec<NodeId>,
     /// The merged setup record, if this node has kept it: every node with a model has.
     pub merged: Vec<u8>,
     /// The bytes that it has sent in these rounds, as far as they are known.

@@ -1,6 +1,6 @@
 //! The frames of one node: encoding and sending, taking and checking.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use litemap::LiteMap;
 
@@ -98,6 +98,13 @@ impl Transfer {
     #[must_use]
     pub(super) fn accepting(self, max_norm: Option<f64>) -> Transfer {
         Transfer { max_norm, ..self }
+    }
+
+    /// What this node gives for its vector, if it is Byzantine; else the vector.
+    pub(super) fn distorted<'a>(&self, at: &At, own: &'a [f32]) -> Cow<'a, [f32]> {
+        let noise = payload_noise(self.seed, self.id, None, at);
+        let distort = |byzantine: Byzantine| Cow::Owned(byzantine.distort(own, noise));
+        self.byzantine.map_or(Cow::Borrowed(own), distort)
     }
 
     /// Refuses a vector of a rule that is longer than the limit.

@@ -67,5 +67,5 @@ internals!({
     session::{Driven, Finished, Session, SessionEvent},
     shards::{constants::Constants, shard::ShardLearner},
     single::Single,
-    watch::{Progress, Snapshot, Watch, mean},
+    watch::{Progress, Snapshot, Watch},
 });

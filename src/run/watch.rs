@@ -134,11 +134,12 @@ impl<'a> Watch<'a> {
     }
 
     fn evaluate(&mut self, round: Round, now: Time, all: &BTreeMap<NodeId, (Elapsed, RoundDone)>) {
-        let models: Vec<&[f32]> =
-            all.values().filter_map(|(_, done)| done.model.as_deref()).collect();
-        let mean = mean(&models);
-        let consensus = models.iter().map(|x| vector::distance_squared(x, &mean)).sum::<f64>()
-            / models.len() as f64;
+        let models =
+            all.iter().filter_map(|(node, (_, done))| Some((*node, done.model.as_deref()?)));
+        let models: Vec<(NodeId, &[f32])> = models.collect();
+        let mean = self.whole.design.mean_of(round, &models);
+        let away = models.iter().map(|(_, x)| vector::distance_squared(x, &mean));
+        let consensus = away.sum::<f64>() / models.len() as f64;
         let train_loss = self.whole.train_loss(&mean);
         let accuracy = self.whole.score(&mean).and_then(|score| score.accuracy());
         self.progress.consensus = Some(consensus);
@@ -212,14 +213,4 @@ impl Observer for Watch<'_> {
         (self.stop)()
             .then(|| Round(self.latest.iter().map(|(rounds, ..)| *rounds).max().unwrap_or(0) + 1))
     }
-}
-
-/// The mean of models, summed in node order in `f64`.
-///
-/// # Panics
-/// If there is none.
-pub fn mean(models: &[&[f32]]) -> Vec<f32> {
-    let count = models.len() as f64;
-    let sum = |index: usize| models.iter().map(|x| f64::from(x[index])).sum::<f64>();
-    (0..models[0].len()).map(|index| (sum(index) / count) as f32).collect()
 }

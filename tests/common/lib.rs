@@ -323,6 +323,8 @@ impl Run {
                     seed: 3,
                     byzantine: None,
                     max_norm: None,
+                    liars: None,
+                    signer: None,
                     rounds: self.rounds,
                     evaluate_every: u64::MAX,
                     stopping: None,

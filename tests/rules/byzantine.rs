@@ -1,8 +1,10 @@
 //! Byzantine nodes, and nodes that refuse long vectors.
 
+use std::slice::from_ref;
+
 use common::{Run, difference, widen};
 use gradvine::{
-    drive::{NoopObserver, RunError},
+    drive::{Ended, NoopObserver, RunError},
     gossip::{Byzantine, Failure},
     sim,
     units::NodeId,
@@ -126,6 +128,40 @@ fn a_trimmed_mean_lies_between_honest_values_whatever_one_node_sends() {
                 let most = values.fold(f32::MIN, f32::max) + 1e-6;
                 assert!((least..=most).contains(x), "node {node}: {x} at {k}");
             }
+        }
+    }
+}
+
+/// The mean at the end, of what each node gives: with `liars` without the extremes of each
+/// coordinate, else of all.
+#[test]
+fn a_mean_that_withstands_liars_leaves_out_the_extremes_of_each_coordinate() {
+    for (topology, liars, out) in [
+        ("path:5", Some(1), 1),
+        ("star:9", Some(1), 2),
+        ("ring:6", Some(2), 2),
+        ("complete:3", Some(4), 1),
+        ("ring:6", None, 0),
+    ] {
+        let run = Run::new(topology, "kind = 'd-psgd'", PLAIN);
+        let mut specs = run.specs();
+        specs.iter_mut().for_each(|spec| spec.config.liars = liars);
+        specs[BYZANTINE].config.byzantine = Some(Byzantine::Scaled(-3.0));
+        let ended = sim::run(specs, &mut NoopObserver).unwrap();
+        let expected: Vec<f64> = (0..ended[0].mean.len())
+            .map(|k| {
+                let factor = |node: usize| if node == BYZANTINE { -3.0 } else { 1.0 };
+                let given = |(node, one): (usize, &Ended)| factor(node) * f64::from(one.model[k]);
+                let mut all: Vec<f64> = ended.iter().enumerate().map(given).collect();
+                all.sort_by(f64::total_cmp);
+                let kept = &all[out..all.len() - out];
+                kept.iter().sum::<f64>() / kept.len() as f64
+            })
+            .collect();
+        for one in &ended {
+            assert_eq!(one.mean, ended[0].mean, "{topology}");
+            let away = difference(from_ref(&expected), from_ref(&one.mean));
+            assert!(away < 1e-6, "{topology}: {away}");
         }
     }
 }

@@ -251,6 +251,8 @@ impl Case<'_> {
                 seed: 3,
                 byzantine: None,
                 max_norm: None,
+                liars: None,
+                signer: None,
                 rounds: ROUNDS,
                 evaluate_every: 100,
                 stopping: None,

@@ -13,7 +13,7 @@ use gradvine::{
     gossip::{
         Input, Node,
         plan::At,
-        tree::{Merge, RECORD_LIMIT, Readers, SETUP, SETUP_LIMIT, Setup},
+        tree::{Merge, RECORD_LIMIT, Readers, SETUP, SETUP_LIMIT, SIGNATURE, Setup},
     },
     sim::{self},
     units::Round,
@@ -126,9 +126,11 @@ fn answered_with(
     node.refuses(from, sealed(At { round: Round(0), flight: SETUP, exchange }, payload))
 }
 
-/// The encoding of a node's record in a frame.
+/// The encoding of a node's record in a frame; one process has no keys, so zeros are in the place
+/// of the signature.
 fn record(node: u32, record: &[u8]) -> Vec<u8> {
-    [&node.to_le_bytes()[..], &(record.len() as u32).to_le_bytes(), record].concat()
+    let length = (record.len() + SIGNATURE) as u32;
+    [&node.to_le_bytes()[..], &length.to_le_bytes(), record, &[0; SIGNATURE]].concat()
 }
 
 #[test]
@@ -140,9 +142,10 @@ fn a_record_may_be_as_long_as_the_nodes_own() {
     assert_eq!((said(1, RECORD_LIMIT), said(long, long)), (None, None));
     let expected =
         |limit: usize| format!("a record of {} bytes, at most {limit} are allowed", limit + 1);
+    let signed = |limit: usize| limit + SIGNATURE;
     for (own, limit) in [(1, RECORD_LIMIT), (long, long)] {
         let result = said(own, limit + 1).unwrap_or_default();
-        assert!(result.contains(&expected(limit)), "{result}");
+        assert!(result.contains(&expected(signed(limit))), "{result}");
     }
 }
 
@@ -150,7 +153,7 @@ fn a_record_may_be_as_long_as_the_nodes_own() {
 fn invalid_records_end_the_run_with_their_sender() {
     // Up: node 2 to node 1, then both to node 0. Down: the whole.
     assert_eq!(answered(1, 2, 0, &record(2, &[2, 102])), None);
-    let cases: [(usize, u32, u16, Vec<u8>, &str); 8] = [
+    let cases: [(usize, u32, u16, Vec<u8>, &str); 9] = [
         (1, 2, 0, record(2, &[255]), "setup record of node 2: 255 means nothing"),
         (
             0,
@@ -164,6 +167,7 @@ fn invalid_records_end_the_run_with_their_sender() {
         (1, 2, 0, Vec::new(), "0 records of node 2, which gathers those of 1"),
         (1, 2, 0, record(9, &[1]), "node 9 out of place"),
         (1, 2, 0, record(2, &[1, 2, 3])[..9].to_vec(), "cut short"),
+        (1, 2, 0, [2, 0, 0, 0, 1, 0, 0, 0, 1].to_vec(), "node 2 has 1 bytes and no signature"),
         (0, 1, 1, [record(2, &[1]), record(1, &[1])].concat(), "node 1 out of place"),
     ];
     for (own, from, exchange, payload, expected) in cases {

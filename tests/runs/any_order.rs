@@ -10,7 +10,7 @@ use gradvine::{
     drive::NodeSpec,
     gossip::{Input, Node, Rejoin, Snapshot, plan},
     sim::Running,
-    units::Round,
+    units::{NodeId, Round},
 };
 
 fn order(seed: u64) -> Order {
@@ -152,7 +152,8 @@ fn nodes_go_on_from_the_mean_of_the_others() {
     }
     let rejoined = experiment.specs().into_iter().zip(&snapshots).map(|(spec, snapshot)| {
         let own = (spec.config.id.index() != lost).then(|| snapshot.x.clone());
-        let rejoin = Rejoin { rounds: Round(7), own, models: 4, ..Rejoin::default() };
+        let givers = [0, 1, 3, 4].map(NodeId).to_vec();
+        let rejoin = Rejoin { rounds: Round(7), own, givers, ..Rejoin::default() };
         (Node::rejoin(spec.config, rejoin), spec.learner)
     });
     let models = play_from(rejoined.collect(), order(3)).models;

@@ -13,7 +13,7 @@ use gradvine::{
     learn::Ready,
     node::Measures,
     replay,
-    run::{Evaluate, Gradients, OwnRun},
+    run::{Design, Evaluate, Gradients, OwnRun},
     units::{NodeId, Round},
     vector,
 };
@@ -80,22 +80,24 @@ impl Gradients for Training {
 /// Collects evaluations, and ends the run after an exception.
 struct Watch<'a> {
     nodes: usize,
+    design: Arc<Design>,
     /// Called with the figures of an evaluation and the mean of all models.
     see: Option<&'a Py<PyAny>>,
     /// The reports of rounds with an evaluation, until all nodes have reported.
-    waiting: BTreeMap<Round, Vec<(Elapsed, RoundDone)>>,
+    waiting: BTreeMap<Round, Vec<(NodeId, Elapsed, RoundDone)>>,
     raised: &'a Raised,
 }
 
 impl Watch<'_> {
-    fn show(&self, round: Round, reports: &[(Elapsed, RoundDone)]) -> PyResult<()> {
+    fn show(&self, round: Round, reports: &[(NodeId, Elapsed, RoundDone)]) -> PyResult<()> {
         let Some(see) = self.see else { return Ok(()) };
-        let models: Vec<&[f32]> =
-            reports.iter().filter_map(|(_, done)| done.model.as_deref()).collect();
-        let mean = gradvine::run::mean(&models);
-        let away = models.iter().map(|x| vector::distance_squared(x, &mean)).sum::<f64>();
+        let models =
+            reports.iter().filter_map(|(node, _, done)| Some((*node, done.model.as_deref()?)));
+        let models: Vec<(NodeId, &[f32])> = models.collect();
+        let mean = self.design.mean_of(round, &models);
+        let away = models.iter().map(|(_, x)| vector::distance_squared(x, &mean)).sum::<f64>();
         let (mut traffic, mut time, mut loss) = (Traffic::default(), 0.0_f64, 0.0);
-        for (elapsed, done) in reports {
+        for (_, elapsed, done) in reports {
             traffic.payload += done.traffic.payload;
             traffic.wire += done.traffic.wire;
             time = time.max(elapsed.time.seconds());
@@ -116,13 +118,13 @@ impl Watch<'_> {
 }
 
 impl Observer for Watch<'_> {
-    fn round(&mut self, _node: NodeId, elapsed: Elapsed, done: RoundDone) {
+    fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone) {
         let signals = Python::attach(|py| py.check_signals());
         let round = done.round;
         let mut shown = Ok(());
         if done.model.is_some() {
             let reports = self.waiting.entry(round).or_default();
-            reports.push((elapsed, done));
+            reports.push((node, elapsed, done));
             if reports.len() == self.nodes
                 && let Some(reports) = self.waiting.remove(&round)
             {
@@ -183,7 +185,9 @@ pub(crate) fn simulate(
     let run = run.map_err(of_config)?;
     let topology = Arc::clone(&run.design.topology);
     let warnings = run.design.rule.warnings.clone();
-    let mut watch = Watch { nodes, see: see.as_ref(), waiting: BTreeMap::new(), raised: &raised };
+    let design = Arc::clone(&run.design);
+    let (see, waiting) = (see.as_ref(), BTreeMap::new());
+    let mut watch = Watch { nodes, design, see, waiting, raised: &raised };
     let simulated = replay::simulate_own(run, &mut watch);
     if let Some(error) = lock(&raised).take() {
         return Err(error);

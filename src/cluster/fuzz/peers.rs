@@ -12,7 +12,7 @@ use crate::{
         event::Event,
         members::{
             assembly::{Assembly, News, NextStep},
-            keys::Named,
+            keys::{Keys, Named, OfMembers},
         },
         message::{Beginning, CheckpointId},
         part::Part,
@@ -102,21 +102,24 @@ impl Peers {
         (self.me, self.membership) = (part.id, part.membership.id);
         self.numbers.clone_from(&part.numbers);
         let members = part.membership.members.len();
-        let with = members.saturating_sub(at.without.len());
+        let all = (0..members).map(NodeId::from);
+        let givers: Vec<NodeId> = all.filter(|node| !at.without.contains(node)).collect();
         for node in (0..members).map(NodeId::from).filter(|node| *node != part.id) {
             let number = part.number(node);
-            let config =
+            let mut config =
                 part.design().node(node, setups[number.index()].clone(), Readers::Everyone);
+            let keys: Arc<dyn Keys> = Arc::new(Named(number));
+            config.signer = Some(Arc::new(OfMembers::new(&keys, part)));
             let kept = self.kept.get(&(number, at.rounds));
             let kept = kept.filter(|_| !at.without.contains(&node));
             let core = match (at.rounds, at.from_mean, kept) {
                 (0, false, _) => Node::new(config),
                 (_, false, Some(kept)) => Node::resume(config, kept.snapshot.clone()),
-                (1.., true, _) if with > 0 && at.without.is_sorted_by(|a, b| a < b) => {
+                (1.., true, _) if !givers.is_empty() && at.without.is_sorted_by(|a, b| a < b) => {
                     let rejoin = Rejoin {
                         rounds: Round(at.rounds),
                         own: kept.map(|kept| kept.snapshot.clone().into_model()),
-                        models: with,
+                        givers: givers.clone(),
                         merged: kept.map(|kept| kept.merged.clone()).unwrap_or_default(),
                         ..Rejoin::default()
                     };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Node, Stage, rule};
+use super::{Node, Stage, Trees, rule};
 use crate::{
     gossip::{
         event::{Effect, Failure},
@@ -144,8 +144,10 @@ impl Node {
         (self.rule, self.local) = (None, Local::default());
         self.transfer.forget_buffers();
         out.push(Effect::Save(self.own_model()));
-        let mean = Mean::new(&self.trees.mean, self.topology.nodes(), self.id, &self.model);
-        self.flights.launch(self.trees.mean.launch(), &self.trees.mean);
+        let Trees { mean: plan, averaging, .. } = &self.trees;
+        let given = self.transfer.distorted(&plan.launch(), &self.model);
+        let mean = Mean::new(plan, averaging, self.id, self.parameters, Some(&given));
+        self.flights.launch(plan.launch(), plan);
         self.stage = Stage::Mean(mean);
         Ok(())
     }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{Initial, Node, NodeConfig, RULE, Stage, growth::Growth, rule};
+use super::{Node, NodeConfig, RULE, Stage, growth::Growth, rule};
 use crate::{
     gossip::{
         event::OwnModel,
         program::Program,
         snapshot::{Rejoin, Snapshot},
         traffic::Traffic,
-        tree::TreePlan,
+        tree::{Averaging, TreePlan},
     },
     state::{State, Visitor},
     units::Round,
@@ -31,14 +31,15 @@ impl Node {
     /// A node that begins at the mean of some models; the rule and the learner start from the
     /// beginning there.
     pub fn rejoin(config: NodeConfig, rejoin: Rejoin) -> Node {
-        let Rejoin { rounds, own, models, merged, traffic } = rejoin;
+        let Rejoin { rounds, own, givers, merged, traffic } = rejoin;
         let setup = config.setup.map(|setup| setup.keep(merged));
         let patience = config.stopping;
         let mut node = Node::new(NodeConfig { initial_from: None, setup, ..config });
         node.transfer.count_from(traffic, &[]);
         node.stopping = patience.map(|patience| node.watch(patience, rounds));
-        let plan = TreePlan::initial(&node.topology, node.parameters);
-        node.trees.initial = Some((Initial { models, gives: own.is_some() }, plan));
+        let initial = Averaging { givers, ..node.trees.averaging.clone() };
+        let plan = TreePlan::initial(&node.topology, node.parameters, &initial);
+        node.trees.initial = Some((initial, plan));
         node.local.x = own.unwrap_or(node.local.x);
         node.program = Program::at(rounds);
         node

@@ -20,7 +20,7 @@ use crate::{
         snapshot::Snapshot,
         stopping::{Patience, Tally},
         traffic::LinkTraffic,
-        tree::{Merge, STOP},
+        tree::{Merge, SIGNATURE, STOP},
     },
     mixing::Schedule,
 };
@@ -70,6 +70,8 @@ fn node_at(
         seed: 3,
         byzantine: None,
         max_norm: None,
+        liars: None,
+        signer: None,
         rounds: 2,
         evaluate_every: u64::MAX,
         stopping: None,
@@ -437,7 +439,8 @@ fn tallies_go_to_the_root() {
 fn the_setup_comes_first() {
     let merge: Merge = Arc::new(|records: &[&[u8]]| Ok(records.concat()));
     let setup = |record: &[u8]| Some(Setup::new(record.to_vec(), Arc::clone(&merge)));
-    let up = sealed(at(0, SETUP, 0), &records(&[(1, b"b")]));
+    let signed = [&b"b"[..], &[0; SIGNATURE]].concat();
+    let up = sealed(at(0, SETUP, 0), &records(&[(1, &signed)]));
     let down = sealed(at(0, SETUP, 1), b"ab");
     let begin = || vec![Effect::Prepared(b"ab".to_vec()), compute(0, X[0], &[0.0, 0.0])];
     let root = node(0, "complete:2", "kind = 'd-psgd'", |config| config.setup = setup(b"a"));

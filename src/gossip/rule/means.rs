@@ -5,7 +5,7 @@
 use super::{
     super::{
         plan::{flights, is_asynchronous},
-        tree::{Mean, TreePlan},
+        tree::{Averaging, Mean, TreePlan},
     },
     prelude::*,
 };
@@ -13,6 +13,7 @@ use crate::mixing::Topology;
 
 impl Prepared {
     /// The same rule, with the mean of all models of this many numbers after every `every` rounds.
+    /// It withstands so many wrong models, if any; models have no signatures here.
     ///
     /// # Errors
     /// If nodes are in rounds of their own.
@@ -21,14 +22,16 @@ impl Prepared {
         every: u64,
         topology: &Topology,
         numbers: usize,
+        liars: Option<usize>,
     ) -> Result<Prepared, ConfigError> {
         if is_asynchronous(&*self.plan) {
             let problem = "the nodes of this rule are in rounds of their own: there is no round \
                            after which all models could be averaged";
             return Err(ConfigError::new("run.mean_every", every, problem));
         }
-        let (inner, nodes) = (self.spawn, topology.nodes());
-        let tree = Arc::new(TreePlan::mean(topology, numbers));
+        let inner = self.spawn;
+        let averaging = Averaging { liars, ..Averaging::of_all(topology.nodes()) };
+        let tree = Arc::new(TreePlan::mean(topology, numbers, &averaging));
         let flight = flights(&*self.plan).last().map_or(0, |last| last + 1);
         let mut steps = self.plan.steps().to_vec();
         steps.extend([Step::Launch(flight), Step::Land { flight, lag: 0 }]);
@@ -40,7 +43,7 @@ impl Prepared {
                 flight,
                 every,
                 node,
-                nodes,
+                averaging: averaging.clone(),
                 numbers,
                 forming: None,
                 mean: None,
@@ -123,7 +126,7 @@ struct FormsMeans {
     flight: u8,
     every: u64,
     node: NodeId,
-    nodes: usize,
+    averaging: Averaging,
     numbers: usize,
     forming: Option<Mean>,
     mean: Option<Vec<f32>>,
@@ -132,11 +135,11 @@ struct FormsMeans {
 impl FormsMeans {
     /// The mean that is being formed; it begins with this node's own model.
     fn forming(&mut self, local: &Local) -> &mut Mean {
-        let FormsMeans { inner, tree, node, nodes, numbers, forming, .. } = self;
+        let FormsMeans { inner, tree, node, averaging, numbers, forming, .. } = self;
         forming.get_or_insert_with(|| {
             let mut own = vec![0.0; *numbers];
             inner.model(local, &mut own);
-            Mean::new(tree, *nodes, *node, &own)
+            Mean::new(tree, averaging, *node, *numbers, Some(&own))
         })
     }
 }

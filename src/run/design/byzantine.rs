@@ -1,13 +1,19 @@
 //! The Byzantine nodes of a simulation.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use super::resolved::Design;
 use crate::{
     config::ConfigError,
     experiment::{ByzantineParams, Sends},
-    gossip::Byzantine,
-    units::NodeId,
+    gossip::{
+        Byzantine,
+        party::payload_noise,
+        plan::At,
+        tree::{Averaging, MEAN},
+    },
+    run::shards::opening::withstands,
+    units::{NodeId, Round},
 };
 
 /// What each node of `network.liars` sends.
@@ -41,4 +47,28 @@ pub(crate) fn of(design: &Design) -> Result<BTreeMap<NodeId, Byzantine>, ConfigE
         }
     }
     Ok(all)
+}
+
+impl Design {
+    /// The mean model that these nodes would have if the run ended after this round: as the rule
+    /// forms it, of what Byzantine nodes give in place of their models.
+    ///
+    /// # Panics
+    /// If there is no model.
+    pub fn mean_of(&self, round: Round, models: &[(NodeId, &[f32])]) -> Vec<f32> {
+        // The names were checked when the run was made.
+        let byzantine = of(self).unwrap_or_default();
+        let at = At { round, flight: MEAN, exchange: 0 };
+        let given = models.iter().map(|(node, own)| match byzantine.get(node) {
+            None => Cow::Borrowed(*own),
+            Some(byzantine) => {
+                let noise = payload_noise(self.experiment.run.seed, *node, None, &at);
+                Cow::Owned(byzantine.distort(own, noise))
+            }
+        });
+        let given: Vec<Cow<'_, [f32]>> = given.collect();
+        let liars = withstands(&self.experiment);
+        let averaging = Averaging { liars, ..Averaging::of_all(given.len()) };
+        averaging.mean((given.len(), given[0].len()), |i, k| given[i][k])
+    }
 }

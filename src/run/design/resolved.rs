@@ -14,14 +14,14 @@ use crate::{
     gossip::{
         NewRule, NodeConfig, plan,
         rule::{self, Prepared, Setting, Steps},
-        tree::{self, Readers, Setup},
+        tree::{self, Readers, SIGNATURE, Setup},
     },
     learn::{
         Init, MAX_PARAMETERS, Model, ModelParams, Optimizer, OptimizerConfig, OptimizerParams,
         Tensor, count_elements, count_trained,
     },
     mixing::{MatrixError, Schedule, Topology, TopologyError, Weights, family::Families},
-    run::shards::opening::{Opening, Sums},
+    run::shards::opening::{Opening, Sums, withstands},
     units::NodeId,
     vector,
 };
@@ -257,7 +257,7 @@ impl Design {
         rule.warnings.extend(rule::advise(registries.rules, &rule.resolved, &steps, unstable)?);
         rule.warnings.extend(weighting_warning(&experiment));
         if let Some(every) = experiment.run.mean_every {
-            rule = rule.with_means(every, &topology, initial.len())?;
+            rule = rule.with_means(every, &topology, initial.len(), withstands(&experiment))?;
         }
         stop_early::check_rule(&experiment.run, &*rule.plan, &topology)?;
         experiment.rule = rule.resolved.clone();
@@ -315,6 +315,8 @@ impl Design {
             seed: self.experiment.run.seed,
             byzantine: None,
             max_norm: self.experiment.robust.max_norm,
+            liars: withstands(&self.experiment),
+            signer: None,
             rounds: self.experiment.run.rounds,
             evaluate_every: self.experiment.run.evaluate_every,
             stopping: stop_early::patience(&self.experiment.run),
@@ -367,8 +369,12 @@ impl Design {
     /// The maximum frame length, in bytes: the plan's, or that of a tree exchange.
     pub(crate) fn frame_limit(&self) -> usize {
         use crate::gossip::frame::HEADER;
-        let record = tree::setup_limit(Opening::byte_len(&self.sums()));
-        let tree = (8 * self.parameters()).max(self.topology.nodes().saturating_mul(record + 8));
+        let setup = tree::setup_limit(Opening::byte_len(&self.sums()));
+        let one_by_one = self.initial_from.is_some() || withstands(&self.experiment).is_some();
+        let model = if one_by_one { 4 * self.parameters() } else { 0 };
+        let record = setup.max(model) + SIGNATURE;
+        let records = tree::records_limit(self.topology.nodes(), record);
+        let tree = (8 * self.parameters()).max(records);
         HEADER + plan::payload_limit(&*self.rule.plan, self.topology.nodes()).max(tree)
     }
 

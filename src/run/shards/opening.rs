@@ -63,14 +63,21 @@ impl Sums {
 
 /// How many nodes may send wrong sums; `None` if the run is not to withstand any.
 fn byzantine(experiment: &Experiment) -> Option<usize> {
+    let simulated = simulated(experiment);
+    withstands(experiment).or((simulated > 0).then_some(simulated))
+}
+
+/// How many nodes send wrong vectors in a simulation.
+fn simulated(experiment: &Experiment) -> usize {
+    experiment.network.liars.iter().map(|some| some.nodes.len()).sum()
+}
+
+/// How many nodes may give a wrong model, if the rule is to withstand any.
+pub(crate) fn withstands(experiment: &Experiment) -> Option<usize> {
     let rule = rule::of(experiment.registries.rules, &experiment.rule);
-    let is_robust = rule.is_some_and(|rule| rule.defends);
-    let simulated: usize = experiment.network.liars.iter().map(|some| some.nodes.len()).sum();
-    if !is_robust && simulated == 0 {
-        return None;
-    }
+    rule.filter(|rule| rule.defends)?;
     let of_rule = experiment.rule.get("liars").and_then(toml::Value::as_integer).unwrap_or(1);
-    Some(simulated.max(usize::try_from(of_rule).unwrap_or(1)))
+    Some(simulated(experiment).max(usize::try_from(of_rule).unwrap_or(1)))
 }
 
 /// The record before round 0: the number of rows, and their sums if features are to be

@@ -1,0 +1,158 @@
+//! The mean of models: a sum on the way up or, to withstand wrong models, each model by itself.
+//!
+//! A sum hides what a node has given. One member dictates the mean by its own model, so nothing is
+//! lost if it can change the sum, too. A rule that withstands wrong models needs another mean: each
+//! model travels to the root with its signature, and the root forms per coordinate the mean without
+//! the greatest and the smallest values. So no node moves the mean out of the range of the others.
+//!
+//! The mean of `trimmed-mean` (BRIDGE-T) between neighbours is of the same kind.
+//! DIFFERENCE: `clipped-gossip` clips differences to its own model. The mean must be the same at
+//! all nodes, which have no model in common, so it is trimmed, too.
+
+use super::{averaging::Averaging, plan::TreePlan, records::Records, signatures::split};
+use crate::{
+    compress::{Malformed, Payload},
+    gossip::{
+        party::{Encoded, Local, Party, Received, Writer},
+        plan::At,
+    },
+    units::NodeId,
+    vector::update,
+};
+
+/// What comes up the tree.
+#[derive(Debug)]
+enum Gathered {
+    Sum(Vec<f64>),
+    Each(Records),
+}
+
+/// Forms the mean of the models of some nodes.
+#[derive(Debug)]
+pub struct Mean {
+    flight: u8,
+    height: u16,
+    root: bool,
+    len: usize,
+    averaging: Averaging,
+    gathered: Gathered,
+    mean: Vec<f32>,
+}
+
+impl Mean {
+    /// Starts with this node's own model of `len` numbers; it gives none if it is `None`.
+    pub(crate) fn new(
+        plan: &TreePlan,
+        averaging: &Averaging,
+        node: NodeId,
+        len: usize,
+        own: Option<&[f32]>,
+    ) -> Mean {
+        let flight = plan.launch().flight;
+        let gathered = match averaging.liars {
+            None => {
+                let own = own.map(|own| own.iter().map(|&x| f64::from(x)).collect());
+                Gathered::Sum(own.unwrap_or_else(|| vec![0.0; len]))
+            }
+            Some(_) => {
+                let own = own.unwrap_or_default().iter().flat_map(|x| x.to_le_bytes()).collect();
+                let own = averaging.signatures.sign(flight, own);
+                Gathered::Each(Records::new(plan, node, own))
+            }
+        };
+        let mut mean = Mean {
+            flight,
+            height: plan.height(),
+            root: plan.is_root(node),
+            len,
+            averaging: averaging.clone(),
+            gathered,
+            mean: Vec::new(),
+        };
+        if mean.height == 0 {
+            mean.form();
+        }
+        mean
+    }
+
+    /// The mean, once the flight has landed.
+    pub(crate) fn into_mean(self) -> Vec<f32> {
+        self.mean
+    }
+
+    fn form(&mut self) {
+        self.mean = match &mut self.gathered {
+            Gathered::Sum(sum) => {
+                let models = self.averaging.givers.len() as f64;
+                std::mem::take(sum).into_iter().map(|sum| (sum / models) as f32).collect()
+            }
+            Gathered::Each(records) => {
+                let signed = records.take();
+                let models = signed.iter().filter_map(|(_, signed)| Some(split(signed)?.0));
+                let models: Vec<&[[u8; 4]]> =
+                    models.map(|model| model.as_chunks().0).filter(|all| !all.is_empty()).collect();
+                let at = |i: usize, k: usize| f32::from_le_bytes(models[i][k]);
+                self.averaging.mean((models.len(), self.len), at)
+            }
+        };
+    }
+
+    /// Checks the model of a node, or that it gives none.
+    fn check(&self, node: NodeId, signed: &[u8]) -> Result<(), Malformed> {
+        let model = self.averaging.signatures.open(self.flight, node, signed)?;
+        let gives = self.averaging.givers.contains(&node);
+        let length = if gives { 4 * self.len } else { 0 };
+        let wrong = |what: String| Err(Malformed(format!("the model of node {node}: {what}")));
+        if model.len() != length {
+            return wrong(format!("{} bytes where {length} belong", model.len()));
+        }
+        let mut numbers = model.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x));
+        match numbers.find(|number| !number.is_finite()) {
+            Some(number) => wrong(format!("it has the number {number}")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Party for Mean {
+    fn outgoing(&mut self, local: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
+        if at.exchange >= self.height {
+            return out.vector(&self.mean);
+        }
+        match &mut self.gathered {
+            Gathered::Sum(sum) => {
+                out.doubles(sum);
+                *sum = Vec::new();
+                Ok(())
+            }
+            Gathered::Each(records) => records.outgoing(local, at, out),
+        }
+    }
+
+    fn received(&mut self, _: &mut Local, _: &At, from: NodeId, payload: &Payload<'_>) -> Received {
+        match (payload, &mut self.gathered) {
+            (Payload::Doubles(bytes), Gathered::Sum(sum)) => {
+                update(sum, bytes.as_chunks().0, |sum, x| *sum += f64::from_le_bytes(*x));
+            }
+            (Payload::Records(bytes), Gathered::Each(records)) => {
+                let theirs = records.parse(bytes)?;
+                theirs.iter().try_for_each(|(node, signed)| self.check(*node, signed))?;
+                if let Gathered::Each(records) = &mut self.gathered {
+                    records.gather(from, theirs)?;
+                }
+            }
+            (Payload::Floats(bytes), _) => {
+                self.mean =
+                    bytes.as_chunks::<4>().0.iter().map(|x| f32::from_le_bytes(*x)).collect();
+            }
+            (other, _) => unreachable!("the plan carries models and means, not {other:?}"),
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, _: &mut Local, at: &At) {
+        if self.root && at.exchange + 1 == self.height {
+            self.form();
+        }
+    }
+}

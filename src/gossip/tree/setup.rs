@@ -1,0 +1,204 @@
+//! The record that all nodes agree on before round 0, such as sums over all rows.
+//!
+//! * Upon the records of a child and those below it: each has the signature of its node, or the
+//!   child is at fault. They are passed on as they are.
+//! * Upon the records of all nodes, at the root: they are merged in node order.
+//! * Upon the merged record: it is checked, and passed on to the children.
+
+use std::sync::Arc;
+
+use super::{
+    plan::{SETUP, TreePlan, setup_limit},
+    records::Records,
+    signatures::{Signatures, split},
+};
+use crate::{
+    compress::{Malformed, Payload},
+    gossip::{
+        party::{Encoded, Local, Party, Received, Writer},
+        plan::At,
+    },
+    units::NodeId,
+};
+
+/// Merges setup records, in node order, into one. It also accepts merged records, so it can check a
+/// single record.
+///
+/// # Errors
+/// The reason why a record is malformed.
+pub type Merge = Arc<dyn Fn(&[&[u8]]) -> Result<Vec<u8>, String> + Send + Sync>;
+
+/// Checks the merged record of all nodes.
+///
+/// # Errors
+/// The reason why it is malformed.
+pub type Check = Arc<dyn Fn(&[u8]) -> Result<(), String> + Send + Sync>;
+
+/// A node's contribution to the setup.
+#[derive(Clone)]
+pub struct Setup {
+    /// The record of this node, as long as that of any other.
+    pub record: Vec<u8>,
+    /// The same for all nodes.
+    pub merge: Merge,
+    /// The same for all nodes.
+    pub check: Check,
+    /// The length of its own record, like that of all nodes.
+    length: usize,
+    /// Whether all records must be equal, but for empty ones.
+    same: bool,
+}
+
+impl Setup {
+    /// A node's contribution: its own record. The merged record is checked by `merge`, too.
+    pub fn new(record: Vec<u8>, merge: Merge) -> Setup {
+        let same = Arc::clone(&merge);
+        let check = move |merged: &[u8]| (same)(&[merged]).map(drop);
+        Setup { length: record.len(), record, merge, check: Arc::new(check), same: false }
+    }
+
+    /// The same with another check of the merged record, which has a form of its own.
+    #[must_use]
+    pub fn with_check(self, check: Check) -> Setup {
+        Setup { check, ..self }
+    }
+
+    /// The length of the records that nodes send.
+    pub(in crate::gossip) fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Sends a merged record that this node has kept to all nodes; nodes without one give an empty
+    /// record.
+    #[must_use]
+    pub fn keep(self, merged: Vec<u8>) -> Setup {
+        let Setup { check, length, .. } = self;
+        let checked = Arc::clone(&check);
+        let first = move |records: &[&[u8]]| {
+            let mut kept = records.iter().filter(|record| !record.is_empty());
+            let Some(first) = kept.next() else { return Ok(Vec::new()) };
+            if kept.any(|other| other != first) {
+                return Err("two nodes have kept different records".into());
+            }
+            if first.len() > setup_limit(length) {
+                return Err(format!("{} bytes", first.len()));
+            }
+            checked(first).map(|()| first.to_vec())
+        };
+        let none = move |merged: &[u8]| if merged.is_empty() { Ok(()) } else { check(merged) };
+        Setup { record: merged, merge: Arc::new(first), check: Arc::new(none), length, same: true }
+    }
+}
+
+/// Gathers every node's setup record at the root and sends the merged record to all nodes.
+pub(crate) struct Agreement {
+    root: bool,
+    records: Records,
+    signatures: Signatures,
+    merge: Merge,
+    check: Check,
+    same: bool,
+    merged: Vec<u8>,
+}
+
+impl Agreement {
+    /// Starts with this node's own record.
+    ///
+    /// # Panics
+    /// If the record exceeds the plan's limit, or is malformed.
+    pub(crate) fn new(
+        plan: &TreePlan,
+        node: NodeId,
+        setup: Setup,
+        signatures: &Signatures,
+    ) -> Agreement {
+        let Setup { record, merge, check, same, .. } = setup;
+        let mut agreement = Agreement {
+            root: plan.is_root(node),
+            records: Records::new(plan, node, signatures.sign(SETUP, record)),
+            signatures: signatures.clone(),
+            merge,
+            check,
+            same,
+            merged: Vec::new(),
+        };
+        if plan.height() == 0 {
+            agreement.agree();
+        }
+        agreement
+    }
+
+    /// The merged record of all nodes, once the flight has landed.
+    pub(crate) fn into_merged(self) -> Vec<u8> {
+        self.merged
+    }
+
+    fn agree(&mut self) {
+        let signed = self.records.take();
+        let records: Vec<&[u8]> = signed.iter().map(|(_, signed)| unsigned(signed)).collect();
+        self.merged = (self.merge)(&records).expect("the records were checked as they came");
+    }
+
+    /// Compares the records that a child has gathered with each other, and with one that is here.
+    fn fit(&self, child: NodeId, records: &[(NodeId, Vec<u8>)]) -> Received {
+        let kept = self.records.held().iter().chain(records).map(|(_, signed)| unsigned(signed));
+        let first = kept.clone().find(|record| !record.is_empty());
+        let differs = |(_, signed): &(NodeId, Vec<u8>)| {
+            let record = unsigned(signed);
+            !record.is_empty() && Some(record) != first
+        };
+        match records.iter().any(differs) {
+            true => Err(Malformed(format!(
+                "node {child} and those below it have kept other setup records than the others"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    fn checked(&self, signed: &[u8], node: NodeId) -> Result<(), Malformed> {
+        let record = self.signatures.open(SETUP, node, signed)?;
+        (self.merge)(&[record])
+            .map(drop)
+            .map_err(|why| Malformed(format!("setup record of node {node}: {why}")))
+    }
+}
+
+/// A record that was checked, without its signature.
+fn unsigned(signed: &[u8]) -> &[u8] {
+    split(signed).map_or(&[], |(record, _)| record)
+}
+
+impl Party for Agreement {
+    fn outgoing(&mut self, local: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
+        if at.exchange < self.records.height() {
+            return self.records.outgoing(local, at, out);
+        }
+        out.records(&self.merged);
+        Ok(())
+    }
+
+    fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
+        let Payload::Records(bytes) = p else { unreachable!("the plan carries records") };
+        if at.exchange < self.records.height() {
+            let records = self.records.parse(bytes)?;
+            for (node, record) in &records {
+                self.checked(record, *node)?;
+            }
+            // Each alone is right, and nodes may still have kept different ones.
+            if self.root && self.same {
+                self.fit(from, &records)?;
+            }
+            return self.records.gather(from, records);
+        }
+        (self.check)(bytes)
+            .map_err(|why| Malformed(format!("setup record of all nodes: {why}")))?;
+        self.merged = bytes.to_vec();
+        Ok(())
+    }
+
+    fn close(&mut self, _: &mut Local, at: &At) {
+        if self.root && at.exchange + 1 == self.records.height() {
+            self.agree();
+        }
+    }
+}
