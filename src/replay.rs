@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     config::ConfigError,
-    drive::{Change, Elapsed, Learner, NoopObserver, Observer, RunError},
+    drive::{Change, Elapsed, Learner, Observer, RunError},
     experiment::Selection,
     gossip::{Byzantine, LinkTraffic, Node, OwnModel, Rejoin, RoundDone, Traffic, tree::Readers},
     inputs,
@@ -43,17 +43,21 @@ pub fn simulate_own(
     Ok((summary, simulated))
 }
 
-/// Repeats a run with this history of its members, and returns its summary.
+/// Repeats a run with this history of its members. `rounds`: after so many it ended, if it ended
+/// before its last one.
 ///
 /// # Errors
-/// If the history does not fit the run, or a node fails.
-pub fn replay(whole: &Whole, history: &[Change]) -> Result<Summary, RunError> {
-    let honest = BTreeMap::new();
-    let ideal = Conditions::ideal();
-    let simulated = run_with(whole, history, &honest, &ideal, &mut NoopObserver)?;
-    Summary::of_run(&whole.design, &simulated.ended[0].records, history)
-        .map_err(|why| ConfigError::at("records of the repeated run", why.to_string()))
-        .map_err(RunError::Setup)
+/// If a node fails.
+pub fn repeat(
+    whole: &Whole,
+    history: &[Change],
+    rounds: Option<u64>,
+    observer: &mut dyn Observer,
+) -> Result<Simulated, RunError> {
+    let early = rounds.filter(|rounds| *rounds < whole.design.experiment.run.rounds);
+    let last = early.and_then(|rounds| Some(Round(rounds.checked_sub(1)?)));
+    let (honest, ideal) = (BTreeMap::new(), Conditions::ideal());
+    run_with(whole, history, &honest, &ideal, &mut Until { last, observer })
 }
 
 impl From<Simulated> for Driven {
@@ -94,13 +98,16 @@ pub fn experiment_of(
     Ok(Some(beside))
 }
 
-/// The history of a summary's run, for [`replay`] on this topology. If the summary of that has the
+/// The history of a summary's run, for [`repeat`] with this design. If the summary of that has the
 /// same digest, the run could be repeated.
 ///
 /// # Errors
-/// If it names nodes that the topology does not have.
-pub fn history_of(summary: &Summary, topology: &Topology) -> Result<Vec<Change>, ConfigError> {
-    summary.history.iter().map(|one| one.numbered(topology)).collect()
+/// If it names nodes that the topology does not have, or does not fit the run.
+pub fn history_of(summary: &Summary, design: &Design) -> Result<Vec<Change>, ConfigError> {
+    let changes = summary.history.iter().map(|one| one.numbered(&design.topology));
+    let history: Vec<Change> = changes.collect::<Result<_, _>>()?;
+    check_history(design, &history)?;
+    Ok(history)
 }
 
 /// What differs in the summary of a repeated run from the one in this file, in words; `None` if
@@ -164,6 +171,30 @@ fn run_with(
         around = conditions.restricted(&members);
     }
     Err(RunError::Stuck("the last part of the run has no end".into()))
+}
+
+/// Passes events on, and ends the run after a round.
+struct Until<'a> {
+    last: Option<Round>,
+    observer: &'a mut dyn Observer,
+}
+
+impl Observer for Until<'_> {
+    fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone) {
+        self.observer.round(node, elapsed, done);
+    }
+
+    fn save(&mut self, node: NodeId, elapsed: Elapsed, own: &OwnModel) {
+        self.observer.save(node, elapsed, own);
+    }
+
+    fn mean(&mut self, mean: &[f32]) {
+        self.observer.mean(mean);
+    }
+
+    fn stop_after(&mut self) -> Option<Round> {
+        self.observer.stop_after().or(self.last)
+    }
 }
 
 /// Passes events on, with the numbers of nodes in the topology of the run.

@@ -11,6 +11,7 @@ mod census;
 mod compare;
 mod deployment;
 mod doctor;
+mod documents;
 mod early_stop;
 mod export;
 mod export_curves;

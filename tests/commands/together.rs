@@ -291,6 +291,33 @@ fn five_sites_change_a_setting_lose_one_and_gain_one() {
         assert_eq!(sites.simulated(stage, rounds, init, members), [mean, digest], "{stage}");
         init = Some(stage);
     }
+    // And all of them by one command, with the rows of all sites.
+    let again = |site: &str, out: &str, others: &[String]| {
+        let mut command = gradvine();
+        command.current_dir(sites.path(site)).args(["simulate", "--quiet", "--history", "."]);
+        command.args(["--out", out]).args(others.iter().flat_map(|rows| ["--rows", rows]));
+        command.assert()
+    };
+    let rows_of = |site: &&str| format!("{site}={}", sites.path(site).join("rows.csv").display());
+    let mut others: Vec<String> = names[1..].iter().chain(&["nice"]).map(rows_of).collect();
+    again("berlin", "again", &others).success();
+    for stage in [7, 8, 9, 11] {
+        let folder = sites.path("berlin").join(format!("again/stage-{stage}"));
+        assert!(folder.join("model-mean.safetensors").exists(), "{stage}");
+    }
+    // Other rows give other digests, and missing ones are named.
+    let other = sites.folder.path().join("other.csv");
+    fs::write(&other, rows(9)).unwrap();
+    others[0] = format!("lyon={}", other.display());
+    let differs = again("berlin", "differs", &others).code(1);
+    let errors = String::from_utf8_lossy(&differs.get_output().stderr).to_string();
+    assert!(errors.contains("the repeated run ends with the digest"), "{errors}");
+    let missing = again("berlin", "missing", &others[1..]).code(2);
+    let errors = String::from_utf8_lossy(&missing.get_output().stderr).to_string();
+    assert!(errors.contains("the rows of lyon are needed"), "{errors}");
+    let late = again("nice", "late", &others).code(2);
+    let errors = String::from_utf8_lossy(&late.get_output().stderr).to_string();
+    assert!(errors.contains("name the folder of a site that has trained it"), "{errors}");
     println!("commands typed: {:?}", sites.typed);
 }
 
@@ -326,6 +353,70 @@ fn a_dead_site_is_removed_and_the_others_go_on_from_the_newest_model() {
     }
     let ended = sites.ended("berlin", "training");
     assert!(left.iter().all(|site| sites.ended(site, "training") == ended));
+}
+
+/// A site is gone, and another one is started again: all have gone back to their newest checkpoint
+/// and wait there. The next stage begins from it.
+#[test]
+#[ignore = "slow"]
+fn a_stage_that_is_cut_off_while_all_wait_goes_on_from_the_newest_checkpoint() {
+    let every = "checkpoint.every_rounds=50";
+    let mut sites = Sites::new(4, &["run.rounds=100000000", "run.evaluate_every=100000", every]);
+    let tickets = sites.invite(&["lyon", "rome", "madrid", "--auto"]);
+    for (number, site) in [(1, "lyon"), (2, "rome"), (3, "madrid")] {
+        sites.join_at_once(number, site, &tickets[site]);
+        sites.start(site);
+    }
+    let left = ["berlin", "lyon", "rome"];
+    sites.until_training(&["berlin", "lyon", "rome", "madrid"], "rounds = 100000000");
+    left.iter().for_each(|site| sites.until_rounds(site, 300));
+    for site in ["madrid", "lyon"] {
+        sites.running.remove(site).unwrap().signal("KILL");
+    }
+    sites.start("lyon");
+    until("all wait", || left.iter().all(|site| sites.running[site].errors().contains("madrid")));
+    sites.typed("lyon", &["remove", "madrid", "--reason", "its machine is gone"]);
+    sites.accept(&["rome", "berlin"]);
+    for site in left {
+        let path = sites.path(site).join("run/experiment.toml");
+        let made = || fs::read_to_string(&path).unwrap_or_default();
+        until("a stage from a model of the last one", || made().contains("init = \"from:"));
+        let rounds = made().lines().find_map(|line| line.strip_prefix("rounds = ")?.parse().ok());
+        assert!(rounds.is_some_and(|left: u64| left <= 100_000_000 - 250), "{rounds:?}");
+    }
+    sites.typed("rome", &["propose", "--set", "run.rounds=1"]);
+    sites.accept(&["lyon"]);
+    for site in left {
+        assert_eq!(sites.running.get_mut(site).unwrap().end().0, Some(0), "{site}");
+    }
+}
+
+/// Two programs with one key: the second one ends and says which, the first one goes on.
+#[test]
+#[ignore = "slow"]
+fn a_copied_folder_of_a_site_is_found_by_start() {
+    let mut sites = Sites::new(2, &["run.rounds=100000000", "run.evaluate_every=100000"]);
+    let tickets = sites.invite(&["lyon", "--auto"]);
+    sites.join_at_once(1, "lyon", &tickets["lyon"]);
+    sites.start("lyon");
+    let both = ["berlin", "lyon"];
+    sites.until_training(&both, "rounds = 100000000");
+    fs::create_dir(sites.path("copy")).unwrap();
+    for file in ["node.toml", "node.key", "run.json", "rows.csv"] {
+        fs::copy(sites.path("lyon").join(file), sites.path("copy").join(file)).unwrap();
+    }
+    let file = sites.path("copy").join("node.toml");
+    let [port, free] = [1, 2].map(|at: usize| sites.ports[at].to_string());
+    fs::write(&file, fs::read_to_string(&file).unwrap().replace(&port, &free)).unwrap();
+    let mut copy = sites.begin("copy", &["start"]);
+    let (code, errors) = (copy.end().0, copy.errors());
+    let named = "two programs run with the key of node lyon";
+    assert!(code == Some(2) && errors.contains(named), "{code:?}: {errors}");
+    sites.typed("lyon", &["propose", "--set", "run.rounds=1"]);
+    sites.accept(&["berlin"]);
+    for site in both {
+        assert_eq!(sites.running.get_mut(site).unwrap().end().0, Some(0), "{site}");
+    }
 }
 
 /// The machine of a site is lost with its key. The site joins again by its name, and trains with

@@ -139,7 +139,12 @@ impl Link {
             None => wire::read(&mut control).await,
         };
         let theirs = match theirs.map_err(|error| trouble(&error))? {
-            Message::Hello(hello) => hello,
+            Message::Hello(theirs) => {
+                if dialled {
+                    self.check_rival(&theirs, &mut control).await?;
+                }
+                theirs
+            }
             Message::Probe => return Err(Refusal::Probe),
             Message::Rival(text) => return Err(Refusal::Rival(sentence(&text))),
             Message::Goodbye(Some(reason)) => {

@@ -11,7 +11,7 @@ use libp2p::{
     swarm::{ConnectionId, DialError},
 };
 
-use super::dialled::Dialled;
+use super::dialled::{Dialled, is_private};
 use crate::{
     config::ConfigError,
     net::{
@@ -62,6 +62,8 @@ pub(crate) enum Reached {
 pub(crate) enum Reachable {
     No,
     Relayed,
+    /// At an address of its own, which is one of a private network: others may not reach it.
+    Privately,
     /// At an address of its own.
     Directly,
 }
@@ -69,11 +71,12 @@ pub(crate) enum Reachable {
 impl Reachable {
     /// How a node with these addresses can be reached.
     pub(crate) fn at(addresses: &[Multiaddr]) -> Reachable {
-        match addresses {
-            [] => Reachable::No,
-            _ if addresses.iter().all(is_relayed) => Reachable::Relayed,
+        let of = |address: &Multiaddr| match address {
+            relayed if is_relayed(relayed) => Reachable::Relayed,
+            private if is_private(private) => Reachable::Privately,
             _ => Reachable::Directly,
-        }
+        };
+        addresses.iter().map(of).max().unwrap_or(Reachable::No)
     }
 }
 
@@ -405,14 +408,26 @@ mod tests {
             Keypair::generate_ed25519().public().to_peer_id(),
             Keypair::generate_ed25519().public().to_peer_id(),
         );
-        use Reachable::{Directly, No, Relayed};
-        for of_a in [No, Relayed, Directly] {
-            for of_b in [No, Relayed, Directly] {
+        use Reachable::{Directly, No, Privately, Relayed};
+        for of_a in [No, Relayed, Privately, Directly] {
+            for of_b in [No, Relayed, Privately, Directly] {
                 let (by_a, by_b) = (dials(&a, of_a, &b, of_b), dials(&b, of_b, &a, of_a));
                 assert_eq!(by_a ^ by_b, (of_a, of_b) != (No, No), "{of_a:?} {of_b:?}");
             }
         }
         assert!(dials(&a, Relayed, &b, Directly) && dials(&b, Relayed, &a, Directly));
+        // One behind a NAT knows a private address of its own only.
+        let at = |texts: &[&str]| {
+            let parsed: Vec<Multiaddr> = texts.iter().map(|text| text.parse().unwrap()).collect();
+            Reachable::at(&parsed)
+        };
+        let inside = at(&["/ip4/192.168.1.7/tcp/4001", "/ip6/fd00::7/tcp/4001"]);
+        for outside in ["/ip4/9.9.9.9/tcp/4001", "/dns/berlin.example.org/tcp/4001"] {
+            let outside = at(&[outside]);
+            assert!(dials(&a, inside, &b, outside) && dials(&b, inside, &a, outside));
+        }
+        assert_eq!(at(&["/ip4/10.0.0.7/tcp/4001", "/ip4/9.9.9.9/tcp/4001"]), Directly);
+        assert_eq!((at(&[]), inside), (No, Privately));
     }
 
     #[test]

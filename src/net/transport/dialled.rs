@@ -54,6 +54,26 @@ fn target(address: &Multiaddr) -> Option<Target> {
     Endpoint::of(address).map(|Endpoint { port, quic, .. }| (host, port, quic))
 }
 
+/// Whether this is an address of a private network (RFC 1918, 6598 and 4193), or of one link or one
+/// machine only.
+pub(super) fn is_private(address: &Multiaddr) -> bool {
+    let v4 = |ip: Ipv4Addr| {
+        let [a, b, ..] = ip.octets();
+        let is_shared = a == 100 && (64..128).contains(&b);
+        ip.is_private() || ip.is_loopback() || ip.is_link_local() || is_shared
+    };
+    match Endpoint::of(address).and_then(|endpoint| endpoint.host) {
+        Some(IpAddr::V4(ip)) => v4(ip),
+        Some(IpAddr::V6(ip)) => {
+            ip.is_loopback()
+                || ip.is_unique_local()
+                || ip.is_unicast_link_local()
+                || ip.to_ipv4_mapped().is_some_and(v4)
+        }
+        None => false,
+    }
+}
+
 /// Whether this is the address of a machine on the Internet.
 fn is_public(ip: IpAddr) -> bool {
     match ip {

@@ -1,5 +1,6 @@
 //! Commands for whole runs, on this machine or in the simulator.
 
+mod again;
 pub(crate) mod compare;
 mod faulty;
 pub(crate) mod lab;
@@ -7,5 +8,6 @@ mod outcome;
 pub(crate) mod plan;
 pub(crate) mod run_args;
 pub(crate) mod simulate;
+mod stages;
 pub(crate) mod study;
 pub(crate) mod train;

@@ -1,15 +1,15 @@
 //! `gradvine simulate`
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use gradvine::{
-    drive::RunError,
-    replay::{difference, experiment_of, history_of, replay, simulate},
+    config::ConfigError,
+    replay::{experiment_of, simulate},
     run::Summary,
 };
-use gradvine_terminal::Exit;
+use gradvine_terminal::{Exit, Interrupt};
 
-use super::{faulty, outcome, run_args::RunArgs, train::watched};
+use super::{again::run_again, faulty, run_args::RunArgs, stages, train::watched};
 
 /// The arguments of `gradvine simulate`
 #[derive(clap::Args, Debug)]
@@ -28,9 +28,13 @@ ethernet, 4g, 5g, shanghai-boston), latency_ms, bandwidth_mbps, jitter_ms, loss,
 compute. Times in metrics.jsonl and summary.json are virtual; one seed gives one trace.")]
 pub(crate) struct Args {
     /// Repeat a run whose members changed: its run directory, or its summary. Unless an experiment
-    /// or settings are given, the experiment is the one in it.
-    #[arg(long, value_name = "RUN")]
+    /// or settings are given, the experiment is the one in it. Of a folder of a site: all stages of
+    /// its run, with the rows of all sites
+    #[arg(long, value_name = "RUN|SITE")]
     history: Option<PathBuf>,
+    /// With the folder of a site: the rows of another one; may be repeated
+    #[arg(long, value_name = "SITE=FILE", requires = "history")]
+    rows: Vec<String>,
     /// What goes wrong: a file with [[fault]] tables, or seed:N for faults drawn from a number.
     /// Prints what each node decides and when, and what it costs
     #[arg(long, value_name = "FILE|seed:N", conflicts_with = "history")]
@@ -42,35 +46,22 @@ pub(crate) struct Args {
 /// Runs an experiment on a virtual network.
 pub(crate) fn run(mut args: Args) -> Result<(), Exit> {
     if let Some(path) = &mut args.history {
+        if stages::is_site(path) {
+            return stages::run(&args.run, path, &args.rows, &Interrupt::install()?);
+        }
+        if let Some(rows) = args.rows.first() {
+            let problem = format!("{} is no folder of a site", path.display());
+            return Err(ConfigError::new("--rows", rows, problem).into());
+        }
         if path.is_dir() {
             path.push("summary.json");
         }
         let expected = Summary::read(path)?;
         args.run.select.experiment = experiment_of(&args.run.select.selection(), path)?;
-        return run_again(&args.run, &expected, path);
+        return run_again(&args.run, &expected, path, &Interrupt::install()?).map(drop);
     }
     if let Some(faults) = &args.faults {
         return faulty::run(&args.run, faults);
     }
     watched(&args.run, "simulate", |whole, watch, _| Ok(simulate(whole, watch)?.into()))
-}
-
-/// Repeats a run whose members changed, and compares the digests.
-fn run_again(args: &RunArgs, expected: &Summary, path: &Path) -> Result<(), Exit> {
-    let whole = args.whole()?;
-    let history = history_of(expected, &whole.design.topology);
-    let history = history.map_err(|error| error.within(path.display()))?;
-    let directory = args.directory(&whole)?;
-    let repeated = replay(&whole, &history).inspect_err(|_| directory.discard());
-    let summary = repeated.map_err(|error| match error {
-        RunError::Setup(error) => Exit::from(error.within(path.display())),
-        error => Exit::Failed(error.describe(&whole.design.topology)),
-    })?;
-    directory.summary(&summary)?;
-    match outcome::show(args, &whole, directory.path(), &summary, 0, "simulate") {
-        // It is as complete as the run that it repeats.
-        Ok(()) | Err(Exit::Short(_)) => {}
-        Err(error) => return Err(error),
-    }
-    difference(&summary, expected, path).map_or(Ok(()), |why| Err(Exit::Disagrees(why)))
 }

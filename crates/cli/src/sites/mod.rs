@@ -11,6 +11,8 @@ pub(crate) mod run;
 pub(crate) mod start;
 mod watch;
 
+pub(crate) use start::{aside, model_in};
+
 use std::{
     io::{self, BufRead, IsTerminal, Write},
     path::PathBuf,

@@ -321,7 +321,7 @@ fn train(
 }
 
 /// The model file of a run directory: of the mean, or of this site.
-fn model_in(folder: &Path, site: &str, mean: bool) -> PathBuf {
+pub(crate) fn model_in(folder: &Path, site: &str, mean: bool) -> PathBuf {
     folder.join(if mean { MEAN.into() } else { format!("model-{site}.safetensors") })
 }
 
@@ -371,7 +371,7 @@ struct Ended {
 }
 
 /// The folder of an earlier stage.
-fn aside(out: &Path, stage: u64) -> PathBuf {
+pub(crate) fn aside(out: &Path, stage: u64) -> PathBuf {
     let mut name = out.file_name().unwrap_or_default().to_os_string();
     name.push(format!("-{stage}"));
     out.with_file_name(name)
