@@ -237,6 +237,36 @@ fn three_sites_train_after_three_commands_each() {
     }
 }
 
+/// All stages are repeated by one command, with the rows of all sites.
+fn repeats_all_stages(sites: &Sites, others: &[&str]) {
+    let again = |site: &str, out: &str, others: &[String]| {
+        let mut command = gradvine();
+        command.current_dir(sites.path(site)).args(["simulate", "--quiet", "--history", "."]);
+        command.args(["--out", out]).args(others.iter().flat_map(|rows| ["--rows", rows]));
+        command.assert()
+    };
+    let rows_of = |site: &&str| format!("{site}={}", sites.path(site).join("rows.csv").display());
+    let mut rows_of_all: Vec<String> = others.iter().chain(&["nice"]).map(rows_of).collect();
+    again("berlin", "again", &rows_of_all).success();
+    for stage in [7, 8, 9, 11] {
+        let folder = sites.path("berlin").join(format!("again/stage-{stage}"));
+        assert!(folder.join("model-mean.safetensors").exists(), "{stage}");
+    }
+    // Other rows give other digests, and missing ones are named.
+    let other = sites.folder.path().join("other.csv");
+    fs::write(&other, rows(9)).unwrap();
+    rows_of_all[0] = format!("lyon={}", other.display());
+    let differs = again("berlin", "differs", &rows_of_all).code(1);
+    let errors = String::from_utf8_lossy(&differs.get_output().stderr).to_string();
+    assert!(errors.contains("the repeated run ends with the digest"), "{errors}");
+    let missing = again("berlin", "missing", &rows_of_all[1..]).code(2);
+    let errors = String::from_utf8_lossy(&missing.get_output().stderr).to_string();
+    assert!(errors.contains("the rows of lyon are needed"), "{errors}");
+    let late = again("nice", "late", &rows_of_all).code(2);
+    let errors = String::from_utf8_lossy(&late.get_output().stderr).to_string();
+    assert!(errors.contains("name the folder of a site that has trained it"), "{errors}");
+}
+
 #[test]
 #[ignore = "slow"]
 fn five_sites_change_a_setting_lose_one_and_gain_one() {
@@ -291,33 +321,7 @@ fn five_sites_change_a_setting_lose_one_and_gain_one() {
         assert_eq!(sites.simulated(stage, rounds, init, members), [mean, digest], "{stage}");
         init = Some(stage);
     }
-    // And all of them by one command, with the rows of all sites.
-    let again = |site: &str, out: &str, others: &[String]| {
-        let mut command = gradvine();
-        command.current_dir(sites.path(site)).args(["simulate", "--quiet", "--history", "."]);
-        command.args(["--out", out]).args(others.iter().flat_map(|rows| ["--rows", rows]));
-        command.assert()
-    };
-    let rows_of = |site: &&str| format!("{site}={}", sites.path(site).join("rows.csv").display());
-    let mut others: Vec<String> = names[1..].iter().chain(&["nice"]).map(rows_of).collect();
-    again("berlin", "again", &others).success();
-    for stage in [7, 8, 9, 11] {
-        let folder = sites.path("berlin").join(format!("again/stage-{stage}"));
-        assert!(folder.join("model-mean.safetensors").exists(), "{stage}");
-    }
-    // Other rows give other digests, and missing ones are named.
-    let other = sites.folder.path().join("other.csv");
-    fs::write(&other, rows(9)).unwrap();
-    others[0] = format!("lyon={}", other.display());
-    let differs = again("berlin", "differs", &others).code(1);
-    let errors = String::from_utf8_lossy(&differs.get_output().stderr).to_string();
-    assert!(errors.contains("the repeated run ends with the digest"), "{errors}");
-    let missing = again("berlin", "missing", &others[1..]).code(2);
-    let errors = String::from_utf8_lossy(&missing.get_output().stderr).to_string();
-    assert!(errors.contains("the rows of lyon are needed"), "{errors}");
-    let late = again("nice", "late", &others).code(2);
-    let errors = String::from_utf8_lossy(&late.get_output().stderr).to_string();
-    assert!(errors.contains("name the folder of a site that has trained it"), "{errors}");
+    repeats_all_stages(&sites, &names[1..]);
     println!("commands typed: {:?}", sites.typed);
 }
 

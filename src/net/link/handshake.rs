@@ -138,25 +138,10 @@ impl Link {
             Some(early) => early,
             None => wire::read(&mut control).await,
         };
-        let theirs = match theirs.map_err(|error| trouble(&error))? {
-            Message::Hello(theirs) => {
-                if dialled {
-                    self.check_rival(&theirs, &mut control).await?;
-                }
-                theirs
-            }
-            Message::Probe => return Err(Refusal::Probe),
-            Message::Rival(text) => return Err(Refusal::Rival(sentence(&text))),
-            Message::Goodbye(Some(reason)) => {
-                return Err(Refusal::Banned(sentence(&reason.text)));
-            }
-            other => {
-                return Err(Refusal::Trouble(format!(
-                    "connected, but its first message is not a hello: {}",
-                    kind(&other)
-                )));
-            }
-        };
+        let theirs = hello_in(theirs.map_err(|error| trouble(&error))?)?;
+        if dialled {
+            self.check_rival(&theirs, &mut control).await?;
+        }
         let arithmetic = self.judge(&theirs, &mut control).await?;
         let outgoing = self.open(Purpose::Bulk).await?;
         let incoming = inbound(&mut self.inbound_bulk, self.peer).await?;
@@ -274,6 +259,20 @@ impl Link {
              node's PeerId {own}: install the same release of gradvine on both and give both the \
              same topology"
         )
+    }
+}
+
+/// The hello that this first message is.
+fn hello_in(first: Message) -> Result<Hello, Refusal> {
+    match first {
+        Message::Hello(hello) => Ok(hello),
+        Message::Probe => Err(Refusal::Probe),
+        Message::Rival(text) => Err(Refusal::Rival(sentence(&text))),
+        Message::Goodbye(Some(reason)) => Err(Refusal::Banned(sentence(&reason.text))),
+        other => Err(Refusal::Trouble(format!(
+            "connected, but its first message is not a hello: {}",
+            kind(&other)
+        ))),
     }
 }
 
