@@ -15,7 +15,6 @@ use gradvine::{
     gossip::{
         NewRule, NodeConfig,
         rule::{self, Entry, RULES, Setting},
-        tree::Readers,
     },
     mixing::{Schedule, Topology},
     sim::{self},
@@ -100,26 +99,12 @@ fn round(rule: &Entry, compressor_kind: &str) -> Option<f64> {
         let spawn = Arc::clone(&prepared.spawn);
         Box::new(move |x: &[f32]| spawn(id, x)) as NewRule
     };
-    let spec = |node: usize| NodeSpec {
-        config: NodeConfig {
-            id: NodeId::from(node),
-            topology: Arc::clone(topology),
-            plan: Arc::clone(&prepared.plan),
-            rule: new_rule(NodeId::from(node)),
-            x: vec![0.0; PARAMETERS],
-            initial_from: None,
-            seed: 1,
-            byzantine: None,
-            max_norm: None,
-            liars: None,
-            signer: None,
-            rounds: ROUNDS,
-            evaluate_every: u64::MAX,
-            stopping: None,
-            setup: None,
-            readers: Readers::Everyone,
-        },
-        learner: Box::new(Supplied::new(node)),
+    let spec = |node: usize| {
+        let (id, x) = (NodeId::from(node), vec![0.0; PARAMETERS]);
+        let (topology, plan) = (Arc::clone(topology), Arc::clone(&prepared.plan));
+        let new = NodeConfig::new(id, topology, plan, new_rule(id), x);
+        let config = NodeConfig { seed: 1, rounds: ROUNDS, ..new };
+        NodeSpec { config, learner: Box::new(Supplied::new(node)) }
     };
     let mut clock = Clock::new(NODES, ROUNDS);
     sim::run((0..NODES).map(spec).collect(), &mut clock).expect("the run ends");

@@ -57,7 +57,7 @@ pub fn repeat(
     let early = rounds.filter(|rounds| *rounds < whole.design.experiment.run.rounds);
     let last = early.and_then(|rounds| Some(Round(rounds.checked_sub(1)?)));
     let (honest, ideal) = (BTreeMap::new(), Conditions::ideal());
-    run_with(whole, history, &honest, &ideal, &mut Until { last, observer })
+    run_with(whole, history, &honest, &ideal, &mut Until { last, is_near: false, observer })
 }
 
 impl From<Simulated> for Driven {
@@ -173,14 +173,17 @@ fn run_with(
     Err(RunError::Stuck("the last part of the run has no end".into()))
 }
 
-/// Passes events on, and ends the run after a round.
+/// Passes events on, and ends the run after a round. It does so in the round before: if the losses
+/// end the run there, they have done it by then, and the model of the lowest counts.
 struct Until<'a> {
     last: Option<Round>,
+    is_near: bool,
     observer: &'a mut dyn Observer,
 }
 
 impl Observer for Until<'_> {
     fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone) {
+        self.is_near |= self.last.is_some_and(|last| done.round.0 + 1 >= last.0);
         self.observer.round(node, elapsed, done);
     }
 
@@ -193,7 +196,8 @@ impl Observer for Until<'_> {
     }
 
     fn stop_after(&mut self) -> Option<Round> {
-        self.observer.stop_after().or(self.last)
+        let last = self.last.filter(|last| self.is_near || *last == Round(0));
+        self.observer.stop_after().or(last)
     }
 }
 

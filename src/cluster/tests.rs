@@ -273,11 +273,7 @@ fn a_minority_waits_and_decides_nothing() {
 #[test]
 fn a_disk_that_does_not_record_ends_the_choice() {
     let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
-    let mut b = Table::new(&whole, false);
-    b.started();
-    b.event(Event::Down { peer: C, reason: "it did not return".into() });
-    b.opened(&[]);
-    b.event(Event::Up(A));
+    let mut b = Table::without_c(&whole);
     let said = News { views: vec![signed(A, view(3, &[B], &[]))] };
     b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
     b.after(0.1);
@@ -293,11 +289,7 @@ fn a_disk_that_does_not_record_ends_the_choice() {
 fn a_link_that_breaks_again_and_again_is_not_awaited() {
     let whole = whole(&["absence.policy=continue", "absence.deadline_s=3", "absence.quorum=2"]);
     let late = |breaks: usize| {
-        let mut b = Table::new(&whole, false);
-        b.started();
-        b.event(Event::Down { peer: C, reason: "it did not return".into() });
-        b.opened(&[]);
-        b.event(Event::Up(A));
+        let mut b = Table::without_c(&whole);
         for _ in 0..breaks {
             b.event(Event::Up(C));
             b.event(Event::Lost { peer: C, reason: "reset".into() });
@@ -321,11 +313,7 @@ fn a_link_that_breaks_again_and_again_is_not_awaited() {
 #[test]
 fn a_second_loss_during_a_decision_leaves_a_minority() {
     let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
-    let mut b = Table::new(&whole, false);
-    b.started();
-    b.event(Event::Down { peer: C, reason: "it did not return".into() });
-    b.opened(&[]);
-    b.event(Event::Up(A));
+    let mut b = Table::without_c(&whole);
     let said = News { views: vec![signed(A, view(3, &[B], &[]))] };
     b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
     b.after(0.5);
@@ -418,11 +406,7 @@ fn a_lost_disk() {
 #[test]
 fn a_statement_without_its_signature_costs_its_bringer_the_link() {
     let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
-    let mut b = Table::new(&whole, false);
-    b.started();
-    b.event(Event::Down { peer: C, reason: "it did not return".into() });
-    b.opened(&[]);
-    b.event(Event::Up(A));
+    let mut b = Table::without_c(&whole);
     let forged = View { over: true, ..view(9, &[], &[]) };
     let signature = Named(A).sign(&statement(C, &forged));
     let said = News { views: vec![(C, View { signature, ..forged })] };

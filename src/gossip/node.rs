@@ -103,6 +103,36 @@ pub struct NodeConfig {
     pub readers: Readers,
 }
 
+impl NodeConfig {
+    /// A node of a run without rounds, in which nothing unusual happens.
+    pub fn new(
+        id: NodeId,
+        topology: Arc<Topology>,
+        plan: Arc<dyn Plan>,
+        rule: NewRule,
+        x: Vec<f32>,
+    ) -> NodeConfig {
+        NodeConfig {
+            id,
+            topology,
+            plan,
+            rule,
+            x,
+            initial_from: None,
+            seed: 0,
+            byzantine: None,
+            max_norm: None,
+            liars: None,
+            signer: None,
+            rounds: 0,
+            evaluate_every: u64::MAX,
+            stopping: None,
+            setup: None,
+            readers: Readers::Everyone,
+        }
+    }
+}
+
 /// The protocol of one node, without I/O: [`Node::handle`].
 pub struct Node {
     id: NodeId,

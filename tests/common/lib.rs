@@ -22,7 +22,6 @@ use gradvine::{
     gossip::{
         Failure, NodeConfig,
         rule::{self, Prepared, Rule, Setting},
-        tree::Readers,
     },
     mixing::{Schedule, Topology},
     rng::{Purpose, Stream},
@@ -313,24 +312,10 @@ impl Run {
             .map(|node| {
                 let id = NodeId::from(node);
                 let rule = wrap(id, (prepared.spawn)(id, &self.start(node)));
-                let config = NodeConfig {
-                    id,
-                    topology: Arc::clone(&self.topology),
-                    plan: Arc::clone(&prepared.plan),
-                    rule: Box::new(|_| rule),
-                    x: self.start(node),
-                    initial_from: None,
-                    seed: 3,
-                    byzantine: None,
-                    max_norm: None,
-                    liars: None,
-                    signer: None,
-                    rounds: self.rounds,
-                    evaluate_every: u64::MAX,
-                    stopping: None,
-                    setup: None,
-                    readers: Readers::Everyone,
-                };
+                let (topology, plan) = (Arc::clone(&self.topology), Arc::clone(&prepared.plan));
+                let rule = Box::new(|_: &[f32]| rule);
+                let mut config = NodeConfig::new(id, topology, plan, rule, self.start(node));
+                (config.seed, config.rounds) = (3, self.rounds);
                 let problem = problems[node].clone();
                 let learner: Box<dyn Learner> = match self.sgd {
                     Sgd::PLAIN => Box::new(Exact { problem, step: self.step }),

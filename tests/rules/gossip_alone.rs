@@ -241,23 +241,13 @@ impl Case<'_> {
         };
         let spec = |(node, x): (usize, &Vec<f32>)| {
             let id = NodeId::from(node);
+            let (topology, plan) = (Arc::clone(topology), Arc::clone(&prepared.plan));
             let config = NodeConfig {
-                id,
-                topology: Arc::clone(topology),
-                plan: Arc::clone(&prepared.plan),
-                rule: rule_of(id),
-                x: x.clone(),
-                initial_from: None,
                 seed: 3,
-                byzantine: None,
-                max_norm: None,
-                liars: None,
-                signer: None,
                 rounds: ROUNDS,
                 evaluate_every: 100,
-                stopping: None,
-                setup: None,
                 readers: Readers::Root,
+                ..NodeConfig::new(id, topology, plan, rule_of(id), x.clone())
             };
             let update = gradients[node].iter().map(|g| share * step * size * g).collect();
             NodeSpec { config, learner: Box::new(Constant { update, step }) }

@@ -113,6 +113,16 @@ impl<'a> Table<'a> {
         Table::with(whole, used, None)
     }
 
+    /// Node B while the members are chosen: C did not return, and A is linked.
+    pub(super) fn without_c(whole: &'a Whole) -> Table<'a> {
+        let mut b = Table::new(whole, false);
+        b.started();
+        b.event(Event::Down { peer: C, reason: "it did not return".into() });
+        b.opened(&[]);
+        b.event(Event::Up(A));
+        b
+    }
+
     /// A node that has recorded these members.
     pub(super) fn with(whole: &'a Whole, used: bool, adopted: Option<Membership>) -> Table<'a> {
         let keeps = Keeps { every: Every::Rounds(2), last: None, used, written: None, adopted };

@@ -60,24 +60,9 @@ fn node_at(
     let prepared = rule::prepare(&toml::from_str(rule).unwrap(), &setting).unwrap();
     let id = NodeId(id);
     let spawn = prepared.spawn;
-    let mut config = NodeConfig {
-        id,
-        topology,
-        plan: prepared.plan,
-        rule: Box::new(move |x| spawn(id, x)),
-        x: x.to_vec(),
-        initial_from: None,
-        seed: 3,
-        byzantine: None,
-        max_norm: None,
-        liars: None,
-        signer: None,
-        rounds: 2,
-        evaluate_every: u64::MAX,
-        stopping: None,
-        setup: None,
-        readers: Readers::Everyone,
-    };
+    let rule = Box::new(move |x: &[f32]| spawn(id, x));
+    let mut config = NodeConfig::new(id, topology, prepared.plan, rule, x.to_vec());
+    (config.seed, config.rounds) = (3, 2);
     change(&mut config);
     Node::new(config)
 }

@@ -305,23 +305,19 @@ impl Design {
 
     /// The configuration of one node's core.
     pub fn node(&self, id: NodeId, setup: Option<Setup>, readers: Readers) -> NodeConfig {
+        let (topology, plan) = (Arc::clone(&self.topology), Arc::clone(&self.rule.plan));
+        let run = &self.experiment.run;
         NodeConfig {
-            id,
-            topology: Arc::clone(&self.topology),
-            plan: Arc::clone(&self.rule.plan),
-            rule: self.new_rule(id),
-            x: self.initial.to_vec(),
             initial_from: self.initial_from,
-            seed: self.experiment.run.seed,
-            byzantine: None,
+            seed: run.seed,
             max_norm: self.experiment.robust.max_norm,
             liars: withstands(&self.experiment),
-            signer: None,
-            rounds: self.experiment.run.rounds,
-            evaluate_every: self.experiment.run.evaluate_every,
-            stopping: stop_early::patience(&self.experiment.run),
+            rounds: run.rounds,
+            evaluate_every: run.evaluate_every,
+            stopping: stop_early::patience(run),
             setup,
             readers,
+            ..NodeConfig::new(id, topology, plan, self.new_rule(id), self.initial.to_vec())
         }
     }
 

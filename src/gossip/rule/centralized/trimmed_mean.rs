@@ -21,7 +21,8 @@ pub(crate) const ENTRY: Entry = Entry {
     state: "none; d numbers for each neighbour within a round",
     sends: "the whole model, 4 d bytes",
     conditions: "each node has 2 b + 1 neighbours or more, of which at most b are faulty; uses no \
-                 weights of the topology; on heterogeneous data the trimmed values bias the result",
+                 weights of the topology; on heterogeneous data the trimmed values bias the \
+                 result; the mean of all models at the end is trimmed, too",
     constants: &[(
         "liars",
         "b, how many neighbours of a node may be faulty; default 1, or 0 if a node has fewer than \

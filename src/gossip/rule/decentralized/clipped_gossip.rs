@@ -26,7 +26,8 @@ pub(crate) const ENTRY: Entry = Entry {
     state: "none; d numbers for each neighbour within a round",
     sends: "the whole model, 4 d bytes",
     conditions: "of a node's neighbours, weighted by W, far fewer are faulty than honest; the \
-                 honest nodes are connected without the faulty ones",
+                 honest nodes are connected without the faulty ones; the mean of all models at the \
+                 end leaves out the extremes of each coordinate",
     constants: &[
         (
             "tau",
