@@ -6,11 +6,12 @@ use crate::command;
 use std::{
     env, fs,
     os::unix::fs::PermissionsExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
-use command::{Deployment, NAMES, Reach, Running, program, until};
+use command::{Deployment, NAMES, Reach, Running, folder, program, until};
+use tempfile::TempDir;
 
 /// The script for one node, with this program on the path and no pause between two starts.
 fn script(deployment: &Deployment, options: &[&str], name: &str) -> Command {
@@ -112,8 +113,8 @@ fn place(folder: &Path, name: &str, text: &str) {
 
 /// A script of `deploy` among programs that do what is written here in place of `gradvine` and
 /// `scontrol`; the latter notes that it was called.
-fn among(script: &str, gradvine: &str) -> (Command, tempfile::TempDir) {
-    let folder = command::folder();
+fn among(script: &str, gradvine: &str) -> (Command, TempDir) {
+    let folder = folder();
     place(folder.path(), "gradvine", gradvine);
     place(folder.path(), "scontrol", &format!("echo \"$@\" >{}/called", folder.path().display()));
     let others = env::var_os("PATH").unwrap_or_default();
@@ -166,4 +167,79 @@ fn a_service_starts_a_site_where_its_folder_holds_one() {
     let output = service.args(["--site", &folder.path().display().to_string()]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("holds no run: `gradvine init`"));
+}
+
+/// What the last stage of the Dockerfile copies, put together as a root file system, with a shell
+/// and the libraries that a Debian has. Returns it with the number of the image's user.
+fn root_of_the_image() -> (TempDir, String) {
+    let root = folder();
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = fs::read_to_string(repository.join("deploy/Dockerfile")).unwrap();
+    let stage = text.rsplit("\nFROM ").next().unwrap();
+    let inside = |path: &str| root.path().join(path.trim_start_matches('/'));
+    let put = |from: &Path, to: &Path| {
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(from, to).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
+    };
+    let program = program().get_program().to_owned();
+    for line in stage.lines().filter_map(|line| line.strip_prefix("COPY ")) {
+        let built = line.contains("--from=build");
+        let mut words: Vec<&str> =
+            line.split_whitespace().filter(|word| !word.starts_with("--")).collect();
+        let to = words.pop().unwrap();
+        for from in words {
+            let name = Path::new(from).file_name().unwrap();
+            let to = if to.ends_with('/') { inside(to).join(name) } else { inside(to) };
+            put(&if built { PathBuf::from(&program) } else { repository.join(from) }, &to);
+            if line.contains("--chmod=0755") {
+                fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).unwrap();
+            }
+        }
+    }
+    put(Path::new("/bin/sh"), &inside("/bin/sh"));
+    for of in [Path::new(&program), Path::new("/bin/sh")] {
+        let linked = Command::new("ldd").arg(of).output().unwrap();
+        let linked = String::from_utf8(linked.stdout).unwrap();
+        for library in linked.split_whitespace().filter(|word| word.starts_with('/')) {
+            put(Path::new(library), &inside(library));
+        }
+    }
+    let user = stage.lines().find_map(|line| line.strip_prefix("ARG UID=")).unwrap();
+    (root, user.into())
+}
+
+/// Three nodes in the root file system of the image, as its user: they have nothing else.
+#[test]
+#[ignore = "slow"]
+fn nodes_run_in_the_root_file_system_of_the_image() {
+    let may = Command::new("unshare").args(["--mount", "chroot", "/", "true"]).status();
+    if !may.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: this user may not mount, or change the root of a program");
+        return;
+    }
+    let (root, user) = root_of_the_image();
+    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir(root.path().join("proc")).unwrap();
+    let deployment = Deployment::new(Reach::Tcp, "rounds = 20");
+    // The folder that a container's user would mount.
+    let node = root.path().join("node");
+    let moved = Command::new("cp").arg("-a").arg(deployment.folder.path()).arg(&node).status();
+    assert!(moved.unwrap().success());
+    let owned = Command::new("chown").args(["-R", &format!("{user}:{user}")]).arg(&node).status();
+    assert!(owned.unwrap().success());
+    let start = |name: &&str| {
+        // A container has /proc; this mount is seen by the node alone.
+        let script = "mount --rbind /proc \"$1/proc\"; exec chroot --userspec=\"$2\" \"$1\" \
+                      /bin/sh /usr/local/bin/gradvine-start \"/node/$3.toml\" \"/node/$3-run\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-ec", script, "sh"]).arg(root.path());
+        command.arg(format!("{user}:{user}")).arg(name).stdin(Stdio::null()).env_clear();
+        command.env("PATH", "/usr/local/bin:/usr/sbin:/usr/bin:/bin");
+        Running::start(&mut command, deployment.folder.path(), name)
+    };
+    let mut nodes: Vec<Running> = NAMES.iter().map(start).collect();
+    nodes.iter_mut().for_each(|node| assert_eq!(node.end().0, Some(0), "{}", node.errors()));
+    let mean = |name: &str| fs::read(node.join(format!("{name}-run/model-mean.safetensors")));
+    let first = mean(NAMES[0]).unwrap();
+    assert!(NAMES.iter().all(|name| mean(name).unwrap() == first));
 }
