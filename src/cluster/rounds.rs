@@ -229,6 +229,11 @@ impl Rounds {
                         let records =
                             opened.map_err(|failure| RunError::Failed { node, failure })?;
                         self.is_finished = true;
+                        if let Some(by) = self.node.ended_by().filter(|by| *by != part.id) {
+                            let (name, round) = (part.name(by), self.node.round());
+                            let text = format!("node {name} has ended the run after round {round}");
+                            out.push(Effect::Warn(text));
+                        }
                         let history = std::mem::take(&mut self.history);
                         out.push(Effect::Results { records, history });
                     }

@@ -14,10 +14,11 @@ use crate::{
     drive::Membership,
     gossip::{
         frame::{self, Header},
-        tree::{INITIAL, LAST_CALL, MEAN, SETUP, SIGNATURE, SUMMARY},
+        plan::At,
+        tree::{INITIAL, LAST_CALL, MEAN, SETUP, SIGNATURE, STOP, SUMMARY},
     },
     run::Whole,
-    units::NodeId,
+    units::{NodeId, Round},
 };
 
 /// What it does.
@@ -37,6 +38,8 @@ pub(super) enum Lie {
     Tree(u8),
     /// It changes what others give to these flights of the tree, on its way up.
     Up(u8),
+    /// It asks, in the name of another node, that the run ends.
+    Stops,
     /// From this round on it sends its second neighbour something else than the others.
     TwoFaced(u64),
 }
@@ -76,6 +79,17 @@ impl Liar {
             frame::seal(&Header { replica: None, ..header }, None, &mut changed);
             return Arc::new(changed);
         }
+        if self.lie == Lie::Stops && header.at.flight < LAST_CALL && header.at.round.0 >= 10 {
+            self.times += 1;
+            let other = if self.node.0 == 0 { 1u32 } else { 0 };
+            let at = At { round: Round(header.at.round.0 + 5), flight: STOP, exchange: 0 };
+            let mut notice = Vec::new();
+            frame::reserve(&mut notice);
+            notice.extend(other.to_le_bytes());
+            notice.resize(notice.len() + SIGNATURE, 0);
+            frame::seal(&Header { at, replica: None }, None, &mut notice);
+            return Arc::new(notice);
+        }
         let height = whole.design.topology.spanning_tree().height();
         let is_down = usize::from(header.at.exchange) >= height;
         let lie = if is_down { Lie::Tree } else { Lie::Up }(header.at.flight);
@@ -94,7 +108,7 @@ impl Liar {
     }
 
     pub(super) fn change(&mut self, message: Message, whole: &Whole) -> Message {
-        if let Lie::Tree(_) | Lie::Up(_) | Lie::TwoFaced(_) = self.lie {
+        if let Lie::Tree(_) | Lie::Up(_) | Lie::Stops | Lie::TwoFaced(_) = self.lie {
             return message;
         }
         self.times += 1;

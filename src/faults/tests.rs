@@ -384,6 +384,24 @@ fn one_that_changes_what_goes_up_the_tree_is_found() {
     }
 }
 
+/// Nobody ends the run in the name of another node: who tries is left out, and the others do all
+/// rounds.
+#[test]
+fn one_that_ends_the_run_in_the_name_of_another_is_left_out() {
+    for (topology, node) in [("ring:5", 0), ("ring:5", 2), ("complete:5", 3)] {
+        let (whole, observer) = (continuing(topology), &mut NoopObserver);
+        let mut world = world::World::new(&whole, &[], observer);
+        world.liar = Some(Liar { node: NodeId(node), lie: Lie::Stops, times: 0 });
+        let (story, times) = world.run_with_liar();
+        let told = format!("{node} of {topology}: {:?}\n{}", story.ended, lines(&story));
+        assert!(times > 0 && told.contains("has not signed this notice"), "{told}");
+        let others = || (0..5).filter(|other| *other != node as usize);
+        assert!(others().all(|other| story.ended[other].is_none()), "{told}");
+        let summary = story.summary(&whole.design).unwrap().unwrap();
+        assert_eq!(summary.rounds, 30, "{told}");
+    }
+}
+
 /// A member that sends its two neighbours different models is found by what it signs, and left out.
 /// Records change nothing else.
 #[test]

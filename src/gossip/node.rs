@@ -29,6 +29,7 @@ mod arrival;
 mod calls;
 mod ending;
 mod growth;
+mod notice;
 mod pieces;
 mod snapshots;
 #[cfg(test)]
@@ -38,7 +39,7 @@ use std::sync::Arc;
 
 use litemap::LiteMap;
 
-use self::{calls::Calls, growth::Growth};
+use self::{calls::Calls, growth::Growth, notice::Notice};
 use super::{
     byzantine::Byzantine,
     event::{Effect, Failure, Input, RoundDone, UpdatePart},
@@ -164,8 +165,8 @@ pub struct Node {
     stopping: Option<Stopping>,
     /// Neighbours that have not been sent the notice of an early end.
     uninformed: Vec<NodeId>,
-    /// The round of that notice.
-    asked_last: Round,
+    /// That notice.
+    notice: Option<Notice>,
     /// The traffic until the model was final.
     spent: Traffic,
     /// Whether the losses on validation rows end the run, and the model of the lowest is the
@@ -277,7 +278,7 @@ impl Node {
             calls: Calls::new(id, &*plan, &topology),
             stopping: None,
             uninformed: Vec::new(),
-            asked_last: Round(0),
+            notice: None,
             takes_best: false,
             spent: Traffic::default(),
             snapshot_after: None,
@@ -378,7 +379,8 @@ impl Node {
                 checked?;
                 if ends {
                     let last = Round(round.0 + self.rounds_to_inform());
-                    self.end_after(last, false, None)
+                    let notice = self.own_notice(last, false);
+                    self.end_after(notice, None)
                         .map_err(|reason| Failure::Gradient { round, reason })?;
                 }
             }

@@ -134,11 +134,6 @@ impl Stopping {
         self.delay
     }
 
-    /// Whether this node is directly below that one in the tree.
-    pub(super) fn is_below(&self, node: NodeId) -> bool {
-        self.parent == Some(node)
-    }
-
     /// Whether the result of an end that the losses bring about is the model of the lowest loss.
     pub(super) fn keeps_best(&self) -> bool {
         self.patience.keeps_best

@@ -271,11 +271,6 @@ impl Transfer {
         Ok(())
     }
 
-    /// Sends a frame without a payload. The link has a slot.
-    pub(super) fn notify(&mut self, to: NodeId, at: At, out: &mut Vec<Effect>) {
-        self.send_bytes(to, at, &[], out);
-    }
-
     /// Sends a frame with these bytes. The link has a slot.
     pub(super) fn send_bytes(&mut self, to: NodeId, at: At, payload: &[u8], out: &mut Vec<Effect>) {
         let mut frame = self.buffer();

@@ -3,6 +3,7 @@
 use super::{
     Node, Stage, Trees,
     calls::{self, Turn},
+    notice::Notice,
     rule,
 };
 use crate::{
@@ -31,21 +32,14 @@ impl Node {
             sealed
                 .verify(crc32c::crc32c_append(sealed.sum, sealed.payload))
                 .map_err(|error| wrong(error.to_string()))?;
-            if !sealed.payload.is_empty() {
-                return Err(wrong(format!("{at}: a notice has no payload")));
-            }
             let keeps = self.stopping.as_ref().is_some_and(Stopping::keeps_best);
             if at.exchange > u16::from(keeps) {
                 return Err(wrong(format!("{at}: there is no such notice")));
             }
+            let signatures = &self.trees.averaging.signatures;
+            let notice = Notice::read(&at, sealed.payload, signatures).map_err(wrong)?;
             self.transfer.recycle(from, bytes, out);
-            // The root decides by the losses, so that notice comes down the tree. Others pass it
-            // on, too, and need not be believed.
-            let is_above = self.stopping.as_ref().is_some_and(|own| own.is_below(from));
-            if at.exchange > 0 && !is_above {
-                return Ok(());
-            }
-            return self.end_after(at.round, at.exchange > 0, Some(from)).map_err(wrong);
+            return self.end_after(notice, Some(from)).map_err(wrong);
         }
         if at.flight == TALLY {
             sealed

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Node, Stage, Trees, rule};
+use super::{Node, Stage, Trees, notice::Notice, rule};
 use crate::{
     gossip::{
         event::{Effect, Failure},
@@ -10,7 +10,7 @@ use crate::{
         plan::At,
         stopping::{Patience, Stopping, rounds_of_a_link},
         transfer::Exchange,
-        tree::{LAST_CALL, Leaving, Mean, STOP, TALLY},
+        tree::{LAST_CALL, Leaving, Mean, TALLY},
     },
     units::{NodeId, Round},
 };
@@ -27,18 +27,14 @@ impl Node {
         (u64::from(farthest) + 1) * rounds_of_a_link(&*self.plan)
     }
 
-    /// Ends the rounds after `last`, unless they end before it, and marks the neighbours to inform.
-    /// An asynchronous node that is past `last` finishes the round in progress. `takes_best`:
-    /// because of the losses, so that the model of the lowest one is the result.
+    /// Ends the rounds after the last one of a notice, unless they end before it, and marks the
+    /// neighbours to inform. An asynchronous node that is past that round finishes the round in
+    /// progress.
     ///
     /// # Errors
     /// If this node is past that round and rounds are synchronous.
-    pub(super) fn end_after(
-        &mut self,
-        last: Round,
-        takes_best: bool,
-        from: Option<NodeId>,
-    ) -> Result<(), String> {
+    pub(super) fn end_after(&mut self, notice: Notice, from: Option<NodeId>) -> Result<(), String> {
+        let Notice { last, takes_best, .. } = notice;
         let (round, rounds) = (self.round().0, last.0.saturating_add(1));
         // Two requests may name the same round; then the losses count at all nodes.
         let is_known = rounds == self.rounds && (self.takes_best || !takes_best);
@@ -50,18 +46,30 @@ impl Node {
                 "the run is to end after round {last}, and round {round} has started"
             ));
         }
-        self.lower(Round(last.0.max(round)), takes_best, from);
-        self.asked_last = last;
+        self.rounds = self.rounds.min(last.0.max(round) + 1);
+        self.takes_best = takes_best;
+        self.pass_on(Some(notice), from);
         Ok(())
     }
 
-    /// Makes an earlier round the last, and marks the neighbours to inform.
-    pub(super) fn lower(&mut self, last: Round, takes_best: bool, from: Option<NodeId>) {
-        self.rounds = self.rounds.min(last.0 + 1);
-        self.takes_best = takes_best;
-        self.asked_last = last;
+    /// The notice of this node.
+    pub(super) fn own_notice(&self, last: Round, takes_best: bool) -> Notice {
+        Notice::of(self.id, last, takes_best, &self.trees.averaging.signatures)
+    }
+
+    /// Marks the neighbours to inform, but for the one that has informed this node.
+    pub(super) fn pass_on(&mut self, notice: Option<Notice>, from: Option<NodeId>) {
         let neighbours = self.topology.neighbours(self.id);
-        self.uninformed = neighbours.iter().copied().filter(|&peer| Some(peer) != from).collect();
+        let others = neighbours.iter().copied().filter(|&peer| Some(peer) != from);
+        self.uninformed = others.filter(|_| notice.is_some()).collect();
+        self.notice = notice;
+    }
+
+    /// The node that has asked for an early end, if one has and the losses have not.
+    pub(crate) fn ended_by(&self) -> Option<NodeId> {
+        let asked = self.notice.as_ref().filter(|notice| !notice.takes_best);
+        let by = asked.map(|notice| notice.by);
+        by.filter(|by| self.stopping.is_none() || by.index() > 0)
     }
 
     /// This node's part in early stopping, from this round on.
@@ -76,7 +84,8 @@ impl Node {
         let takes_best = stopping.keeps_best();
         if stopping.decides(round.0) {
             let last = Round(round.0 + stopping.delay());
-            self.end_after(last, takes_best, None).expect("it ends later than now");
+            let notice = self.own_notice(last, takes_best);
+            self.end_after(notice, None).expect("it ends later than now");
         }
     }
 
@@ -96,13 +105,13 @@ impl Node {
 
     /// Sends the notice of an earlier end before any other frame.
     pub(super) fn inform(&mut self, out: &mut Vec<Effect>) {
-        let Node { flights, transfer, uninformed, asked_last, takes_best, .. } = self;
-        let at = At { round: *asked_last, flight: STOP, exchange: u16::from(*takes_best) };
+        let Node { flights, transfer, uninformed, notice, .. } = self;
+        let Some(notice) = notice else { return };
         uninformed.retain(|&peer| {
             let slot = flights.has_slot(peer);
             if slot {
                 flights.take_slot(peer);
-                transfer.notify(peer, at, out);
+                transfer.send_bytes(peer, notice.at(), &notice.payload(), out);
             }
             !slot
         });

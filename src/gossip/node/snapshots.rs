@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Node, NodeConfig, RULE, Stage, growth::Growth, rule};
+use super::{Node, NodeConfig, RULE, Stage, growth::Growth, notice::Notice, rule};
 use crate::{
     gossip::{
         event::OwnModel,
@@ -103,8 +103,12 @@ impl Node {
         if keeps_best {
             visitor.number("stopping.takes_best", &mut takes_best);
         }
+        let mut notice = self.notice.as_ref().map(Notice::to_numbers).unwrap_or_default();
+        visitor.vector("stopping.notice", &mut notice);
         if rounds > 0.0 && self.rounds == self.agreed {
-            self.lower(Round(rounds as u64 - 1), takes_best > 0.0, None);
+            self.rounds = rounds as u64;
+            self.takes_best = takes_best > 0.0;
+            self.pass_on(Notice::from_numbers(&notice), None);
         }
     }
 

@@ -345,17 +345,22 @@ fn snapshots_and_stops() {
     row("a record that nobody asked for", WAITING, vec![(Input::Record(vec![1]), vec![])]);
 }
 
+/// The payload of a notice of this node; zeros are in the place of its signature.
+fn asked(by: u32) -> Vec<u8> {
+    [&by.to_le_bytes()[..], &[0; SIGNATURE]].concat()
+}
+
 /// A notice crosses each link before the frames of later rounds: two rounds for two nodes.
 #[test]
 fn an_early_end() {
     let long = || node(0, "complete:2", "kind = 'd-psgd'", |config| config.rounds = 30);
     let (x, update) = (X[0].to_vec(), U[0].to_vec());
     let ends = Input::Computed { round: Round(0), x, update, loss: 3.0, step: 0.5, ends: true };
-    let notice = send(OTHER, at(2, STOP, 0), &[]);
+    let notice = send(OTHER, at(2, STOP, 0), &asked(0));
     let mut script = until(COMPUTING);
     script.push((ends, vec![notice, send(OTHER, at(0, 0, 0), &floats(SENT[0]))]));
     plays("a node asks for the end", long(), script);
-    let told = |round| sealed(at(round, STOP, 0), &[]);
+    let told = |round| sealed(at(round, STOP, 0), &asked(1));
     let mut script = until(WAITING);
     script.push((arrives(told(0)), vec![recycle(told(0))]));
     let after =
@@ -378,13 +383,13 @@ fn the_root_decides_by_the_losses() {
             (config.rounds, config.stopping) = (30, Some(patience));
         })
     };
-    let told = sealed(at(2, STOP, 1), &[]);
     for (me, other, ends) in [(1, 0, Round(3)), (0, 1, Round(30))] {
+        let told = sealed(at(2, STOP, 1), &asked(other));
         let mut node = node(me);
         let mut effects = Vec::new();
         node.handle(Input::Start, &mut effects);
         effects.clear();
-        node.handle(Input::Frame { from: NodeId(other), bytes: told.clone() }, &mut effects);
+        node.handle(Input::Frame { from: NodeId(other), bytes: told }, &mut effects);
         assert_eq!(effects.len(), 1, "{effects:?}");
         assert_eq!(Round(node.rounds), ends, "node {me}");
     }

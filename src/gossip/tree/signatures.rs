@@ -35,11 +35,22 @@ impl Signatures {
 
     /// The record of this node in a flight, with its signature behind it.
     pub(super) fn sign(&self, flight: u8, mut record: Vec<u8>) -> Vec<u8> {
-        let signer = self.0.as_ref();
-        let mut signature = signer.map_or_else(Vec::new, |by| by.sign(&statement(flight, &record)));
-        signature.resize(SIGNATURE, 0);
-        record.extend(signature);
+        record.extend(self.signature(flight, &record));
         record
+    }
+
+    /// The signature of this node for its record in a flight, of [`SIGNATURE`] bytes.
+    pub(crate) fn signature(&self, flight: u8, record: &[u8]) -> Vec<u8> {
+        let signer = self.0.as_ref();
+        let mut signature = signer.map_or_else(Vec::new, |by| by.sign(&statement(flight, record)));
+        signature.resize(SIGNATURE, 0);
+        signature
+    }
+
+    /// Whether this is that node's signature for such a record.
+    pub(crate) fn fits(&self, flight: u8, node: NodeId, record: &[u8], signature: &[u8]) -> bool {
+        let is_its = |by: &Arc<dyn Signer>| by.verify(node, &statement(flight, record), signature);
+        self.0.as_ref().is_none_or(is_its)
     }
 
     /// The record of a node without its signature.
@@ -56,8 +67,7 @@ impl Signatures {
             let length = signed.len();
             Malformed(format!("the record of node {node} has {length} bytes and no signature"))
         })?;
-        let is_its = |by: &Arc<dyn Signer>| by.verify(node, &statement(flight, record), signature);
-        match self.0.as_ref().is_none_or(is_its) {
+        match self.fits(flight, node, record, signature) {
             true => Ok(record),
             false => {
                 Err(Malformed(format!("node {node} has not signed what is said to be its record")))
