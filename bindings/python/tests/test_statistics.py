@@ -65,6 +65,10 @@ def test_variances_stay_within_those_of_the_sites(rule, caplog):
     mean = end.state_dict()["0.running_var"]
     for variance in [*variances, mean]:
         assert (variance > 0.5).all() and (variance < 600.0).all(), (rule, variance)
-    assert torch.allclose(torch.stack(variances).mean(dim=0), mean, rtol=1e-5)
+    all_sites = torch.stack(variances)
+    if rule in ["clipped-gossip", "trimmed-mean"]:
+        # Their mean leaves out the least and the greatest of each number.
+        all_sites = all_sites.sort(dim=0).values[1:-1]
+    assert torch.allclose(all_sites.mean(dim=0), mean, rtol=1e-5)
     apart = (torch.stack(variances) / mean).std(dim=0).max()
     assert (apart > 1.0) == (rule in local), "statistics are averaged, or stay local"
