@@ -116,6 +116,16 @@ impl<'a> Part<'a> {
         nodes.iter().map(|node| self.name(*node)).collect::<Vec<_>>().join(", ")
     }
 
+    /// Why this program ends: a neighbour says that another one has its key.
+    pub(crate) fn rival(&self, peer: NodeId, text: &str) -> RunError {
+        let problem = format!(
+            "{text} (node {} says so); stop one of them, or give this one a key and a node of its \
+             own",
+            self.name(peer)
+        );
+        RunError::Setup(ConfigError::at("node.key", problem))
+    }
+
     /// Whether the membership uses a link to this neighbour.
     pub(crate) fn is_member_neighbour(&self, node: NodeId) -> bool {
         self.topology().neighbours(self.id).contains(&node)

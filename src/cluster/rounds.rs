@@ -49,6 +49,8 @@ pub(crate) struct Rounds {
     moves: bool,
     /// The neighbours whose links are lost.
     lost: BTreeSet<NodeId>,
+    /// The neighbours that refuse this program, as another one has its key.
+    refusing: BTreeSet<NodeId>,
     /// Because of whom a neighbour has gone back.
     because: Option<NodeId>,
     /// The changes of the members so far.
@@ -108,6 +110,7 @@ impl Rounds {
             told: now,
             moves: true,
             lost: BTreeSet::new(),
+            refusing: BTreeSet::new(),
             because: None,
             history: at.history,
             effects: Vec::new(),
@@ -291,6 +294,7 @@ impl Rounds {
                 let failure = Failure::Peer { peer, reason };
                 return Err(RunError::Failed { node: part.id, failure });
             }
+            Event::Rival { peer, text } => return self.refused(part, peer, &text, out),
             Event::OtherMembership(peer) => return self.meet(part, peer, out),
             Event::Goodbye(peer) if self.node.owes_its_model() => {
                 let round = self.node.round();
@@ -346,17 +350,34 @@ impl Rounds {
                     absent.as_secs_f64()
                 )));
                 self.lost.remove(&peer);
+                self.refusing.remove(&peer);
                 let links = part.topology().neighbours(part.id).len();
                 let up = links - self.lost.len().min(links);
                 out.push(Effect::Linked { peer: part.number(peer), up, links });
-            }
-            (Event::Rival { peer, text }, _) => {
-                out.push(Effect::Warn(format!("node {} says: {text}", part.name(peer))));
             }
             (Event::Saved(saved), Some(saves)) => saves.hear(&saved),
             (Event::Schedule(schedule), Some(saves)) => saves.hear_schedule(schedule),
             (Event::Durable(rounds), Some(saves)) => saves.saved(rounds),
             _ => {}
+        }
+    }
+
+    /// Upon a neighbour that refuses this program, as another one has its key. One could say so
+    /// falsely: this program ends if no neighbour is left that does not.
+    fn refused(
+        &mut self,
+        part: &Part<'_>,
+        peer: NodeId,
+        text: &str,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), RunError> {
+        if self.refusing.insert(peer) {
+            out.push(Effect::Warn(format!("node {} says: {text}", part.name(peer))));
+        }
+        let all = part.topology().neighbours(part.id);
+        match all.iter().all(|peer| self.refusing.contains(peer)) {
+            true => Err(part.rival(peer, text)),
+            false => Ok(()),
         }
     }
 

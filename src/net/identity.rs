@@ -11,6 +11,7 @@ use libp2p::{
 use crate::{
     config::{ConfigError, Fault},
     inputs,
+    net::link::programs,
 };
 
 /// The maximum length of a key file, in bytes.
@@ -61,6 +62,7 @@ pub fn verify(peer: &PeerId, bytes: &[u8], signature: &[u8]) -> bool {
 /// # Errors
 /// If it is missing, holds no key, or others than its owner can read it.
 pub fn load(path: &Path) -> Result<Keypair, ConfigError> {
+    programs::begin();
     let wrong = |problem: String| ConfigError::at("key", problem).within(path.display());
     let unread = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::NotFound => {

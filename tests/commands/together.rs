@@ -1,6 +1,6 @@
 //! Sites that come together by the commands alone: tickets, approvals, changes by consent.
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
 
 use gradvine::{experiment::Transport, net::free_ports};
 use tempfile::TempDir;
@@ -391,6 +391,36 @@ fn a_stage_that_is_cut_off_while_all_wait_goes_on_from_the_newest_checkpoint() {
     sites.typed("rome", &["propose", "--set", "run.rounds=1"]);
     sites.accept(&["lyon"]);
     for site in left {
+        assert_eq!(sites.running.get_mut(site).unwrap().end().0, Some(0), "{site}");
+    }
+}
+
+/// Two programs with one key: the second one ends and says which, the first one goes on.
+#[test]
+#[ignore = "slow"]
+fn a_copied_folder_of_a_site_is_found_by_start() {
+    let mut sites = Sites::new(2, &["run.rounds=100000000", "run.evaluate_every=100000"]);
+    let tickets = sites.invite(&["lyon", "--auto"]);
+    sites.join_at_once(1, "lyon", &tickets["lyon"]);
+    sites.start("lyon");
+    let both = ["berlin", "lyon"];
+    sites.until_training(&both, "rounds = 100000000");
+    fs::create_dir(sites.path("copy")).unwrap();
+    for file in ["node.toml", "node.key", "run.json", "rows.csv"] {
+        fs::copy(sites.path("lyon").join(file), sites.path("copy").join(file)).unwrap();
+    }
+    let file = sites.path("copy").join("node.toml");
+    let [port, free] = [1, 2].map(|at: usize| sites.ports[at].to_string());
+    fs::write(&file, fs::read_to_string(&file).unwrap().replace(&port, &free)).unwrap();
+    let mut copy = sites.begin("copy", &["start"]);
+    // If the other site dials, the copy does so after 15 s, and then as often.
+    let (code, _) = copy.end_within(Duration::from_secs(240));
+    let errors = copy.errors();
+    let named = "two programs run with the key of node lyon";
+    assert!(code == Some(2) && errors.contains(named), "{code:?}: {errors}");
+    sites.typed("lyon", &["propose", "--set", "run.rounds=1"]);
+    sites.accept(&["berlin"]);
+    for site in both {
         assert_eq!(sites.running.get_mut(site).unwrap().end().0, Some(0), "{site}");
     }
 }

@@ -118,14 +118,7 @@ impl Rendezvous {
                 let name = part.name(peer);
                 return Err(RunError::Network(format!("the link to {name} broke: {reason}")));
             }
-            Event::Rival { peer, text } => {
-                let problem = format!(
-                    "{text} (node {} says so); stop one of them, or give this one a key and a \
-                     node of its own",
-                    part.name(peer)
-                );
-                return Err(RunError::Setup(ConfigError::at("node.key", problem)));
-            }
+            Event::Rival { peer, text } => return Err(part.rival(peer, &text)),
             // A member chooses members again; others visit, and will see the run.
             Event::OtherMembership(peer) if self.may_continue && part.is_member_neighbour(peer) => {
                 return Err(RunError::Absent(Absence::default()));

@@ -37,8 +37,14 @@ pub(crate) struct Program {
     pub address: String,
 }
 
-/// The number of this process, and about when it was started.
+/// The number of this process, and since when it acts for a key.
 static OWN: LazyLock<(u64, Instant)> = LazyLock::new(|| (random(), Instant::now()));
+
+/// This process begins to act for a key. What counts is when it did so first: a site may wait for
+/// others for hours before its node says hello.
+pub(crate) fn begin() {
+    LazyLock::force(&OWN);
+}
 
 /// Milliseconds that this process has run.
 fn age() -> u64 {
