@@ -9,6 +9,7 @@ mod pick;
 mod registries;
 mod sections;
 mod selection;
+mod versions;
 
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,7 @@ pub use sections::{
     Weighting,
 };
 pub use selection::Selection;
+pub use versions::RunVersion;
 internals!(pick::{Pick, cut, picks});
 
 /// The default experiment: an MLP on the embedded digits, label-sorted over a ring of 8.
@@ -97,6 +99,9 @@ pub struct Experiment {
     /// The initial values of this process's node, if one node gives its own to all.
     #[serde(skip)]
     pub(crate) own_init: Option<Init>,
+    /// The versions of the signed run of which this is a stage, for the summary; else none.
+    #[serde(skip)]
+    pub(crate) versions: Vec<RunVersion>,
     /// The origin of its values, for errors.
     #[serde(skip)]
     origin: Origin,
@@ -240,6 +245,7 @@ impl Experiment {
             folder: PathBuf::new(),
             registries: Registries::default(),
             own_init: None,
+            versions: Vec::new(),
             origin: origin.clone(),
         })
     }

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     config::ConfigError,
     drive::{Learner as _, NodeSpec},
-    experiment::{Experiment, Registries},
+    experiment::{Experiment, Registries, RunVersion},
     gossip::tree::Readers,
     learn::{Objective, Tensor},
     mixing::Topology,
@@ -238,6 +238,14 @@ impl NodeBuilder {
     #[must_use]
     pub fn own_init(mut self, file: impl Into<PathBuf>) -> NodeBuilder {
         self.file.init = Some(file.into().display().to_string());
+        self
+    }
+
+    /// The versions of the signed run of which this run is a stage, for the summary.
+    #[must_use]
+    #[cfg(feature = "internals")]
+    pub fn versions(mut self, versions: Vec<RunVersion>) -> NodeBuilder {
+        self.experiment.versions = versions;
         self
     }
 

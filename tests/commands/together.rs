@@ -317,6 +317,12 @@ fn five_sites_change_a_setting_lose_one_and_gain_one() {
         for site in members.iter().filter(|site| **site != "madrid" && **site != "nice") {
             assert_eq!(sites.ended(site, stage), (rounds, mean.clone(), digest.clone()));
         }
+        // The summary has the versions of the run so far.
+        let summary = json(&sites.path("berlin").join(stage).join("summary.json"));
+        let versions = summary["versions"].as_array().unwrap();
+        let began = stage.strip_prefix("training-").map_or(11, |number| number.parse().unwrap());
+        assert_eq!(versions.len(), began, "{stage}");
+        assert_eq!(versions[0]["change"], "berlin makes the run");
         // The simulator repeats each stage to the bit.
         assert_eq!(sites.simulated(stage, rounds, init, members), [mean, digest], "{stage}");
         init = Some(stage);

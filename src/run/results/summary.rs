@@ -13,7 +13,7 @@ use super::{
 use crate::{
     config::{ConfigError, Fault},
     drive,
-    experiment::{Keep, Weighting},
+    experiment::{Keep, RunVersion, Weighting},
     gossip::Traffic,
     mixing::Topology,
     run::{Design, Figures, Pooled},
@@ -103,6 +103,9 @@ pub struct Summary {
     /// The changes of the members, and the returns of nodes without their checkpoints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Change>,
+    /// Of a stage of a signed run: the versions of that run so far.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<RunVersion>,
     /// Nodes that are not members at the end, with the rounds in which they took part.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub away: IndexMap<String, u64>,
@@ -380,6 +383,7 @@ impl Summary {
             warnings: design.remarks.clone(),
             participation: IndexMap::new(),
             history: Vec::new(),
+            versions: design.experiment.versions.clone(),
             away: IndexMap::new(),
             unusable: IndexMap::new(),
             mean_digest: String::new(),

@@ -13,14 +13,14 @@ use std::{
 
 use gradvine::{
     config::ConfigError,
-    experiment::Experiment,
+    experiment::{Experiment, RunVersion},
     inputs,
     net::{Desk, VERSION},
     node::{Node, NodeResult},
     run::NodeFile,
 };
 use gradvine_doctor::{Level, Options, examine};
-use gradvine_enrol::{Book, NotYet, Site, Stage, Told, answers, newest_of, write_files};
+use gradvine_enrol::{Book, NotYet, Run, Site, Stage, Told, answers, newest_of, write_files};
 use gradvine_terminal::{Exit, Interrupt, note, warnings};
 
 use super::{
@@ -308,7 +308,9 @@ fn train(
     common.ends.store(false, Ordering::Relaxed);
     builder = builder.end_once(Arc::clone(&common.ends));
     common.cut.store(false, Ordering::Relaxed);
-    let me = site.book()?.site;
+    let book = site.book()?;
+    builder = builder.versions(versions(&book, stage));
+    let me = book.site;
     if let Some(first) = stage.first.as_ref().filter(|first| first.site == me) {
         builder = builder.own_init(model_in(&aside(&out, first.stage), &me, first.mean));
     }
@@ -318,6 +320,18 @@ fn train(
     let ran = run_node(builder, (&path, None), shown, interrupt, &stops);
     common.stage.store(0, Ordering::Relaxed);
     Ok(ran?.map(|(result, _)| result))
+}
+
+/// The versions of the run up to a stage.
+fn versions(book: &Book, stage: &Stage) -> Vec<RunVersion> {
+    let so_far = book.history.iter().map(|version| &version.run);
+    let so_far = so_far.take_while(|run| run.number <= stage.number);
+    let one = |run: &Run| RunVersion {
+        number: run.number,
+        change: run.change.clone(),
+        digest: run.digest(),
+    };
+    so_far.map(one).collect()
 }
 
 /// The model file of a run directory: of the mean, or of this site.
