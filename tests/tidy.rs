@@ -59,6 +59,7 @@ const LAYERS: &[(&str, May)] = &[
     ("terminal", May::Above),
     ("processes", May::Above),
     ("lab", May::Above),
+    ("page", May::Only("")),
     ("report", May::Only("units config mixing compress data learn gossip experiment links run")),
     ("watch", May::Above),
     ("study", May::Above),

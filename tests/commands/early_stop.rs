@@ -179,7 +179,7 @@ fn the_table_and_the_report_say_that_a_run_stopped_early() {
     let page = folder.path().join("report.html");
     gradvine().arg("report").arg(&out).arg("--out").arg(&page).assert().success();
     let html = fs::read_to_string(page).unwrap();
-    assert!(html.contains(&format!(">stopped early after round {rounds}<")));
+    assert!(html.contains(&format!("The run stopped early after round {rounds}")));
 }
 
 /// Rows of two classes that no model tells apart everywhere: the loss falls to a level.

@@ -7,17 +7,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::command::{Deployment, NAMES, Reach, folder, gradvine, json, simulate};
+use crate::{
+    command::{Deployment, NAMES, Reach, folder, gradvine, json as read_json, simulate},
+    report::{blocks, data},
+};
 
-/// The page of a run.
-fn page(run: &Path) -> String {
+/// What the page of a run reads.
+fn page(run: &Path) -> Value {
     let folder = folder();
-    let out = folder.path().join("report.html");
+    let out = folder.path().join("report.page");
     gradvine().arg("report").arg(run).args(["-q", "--out"]).arg(&out).assert().success();
-    fs::read_to_string(out).unwrap()
+    data(&fs::read_to_string(out).unwrap())
 }
 
 /// A run on three nodes with the rows of a file.
@@ -31,33 +34,32 @@ fn run_on(text: &str, settings: &[&str]) -> (TempDir, PathBuf) {
     (folder, run)
 }
 
-/// The text of HTML without markup.
-fn plain(html: &str) -> String {
-    let mut text = String::new();
-    for piece in html.split('<') {
-        text += piece.split_once('>').map_or(piece, |(_, text)| text);
-    }
-    text.replace("&quot;", "\"").trim().to_string()
-}
-
 /// The cells of the tables whose caption contains these words, line by line, the head first.
-fn tables(html: &str, caption: &str) -> Vec<Vec<Vec<String>>> {
-    let named = |table: &&str| table.split("</caption>").next().unwrap().contains(caption);
-    let table = |text: &str| {
-        let body = text.split("</table>").next().unwrap();
-        let line = |line: &str| line.split("<t").filter_map(cell).collect::<Vec<_>>();
-        body.split("<tr>").skip(1).map(line).collect()
+fn tables(page: &Value, caption: &str) -> Vec<Vec<Vec<String>>> {
+    let named =
+        |block: &Value| block["caption"].as_str().is_some_and(|text| text.contains(caption));
+    let tables = blocks(&page["runs"][0]).into_iter().filter(named);
+    let text = |cell: &Value| match cell {
+        Value::Object(cell) => cell.values().next().unwrap().as_str().unwrap().to_string(),
+        Value::Number(rows) => rows.to_string(),
+        Value::String(word) if word == "nothing" => "–".to_string(),
+        other => other.as_str().unwrap().to_string(),
     };
-    html.split("<table").skip(1).filter(named).map(table).collect()
+    let line = |line: &Value| line.as_array().unwrap().iter().map(text).collect::<Vec<_>>();
+    let table = |block: Value| {
+        let rows = block["rows"].as_array().unwrap().iter().map(line);
+        if block["kind"] == "table" {
+            return std::iter::once(line(&block["head"])).chain(rows).collect();
+        }
+        let classes = line(&block["classes"]);
+        let rows = rows.zip(&classes).map(|(row, class)| [vec![class.clone()], row].concat());
+        std::iter::once([vec!["class".to_string()], classes.clone()].concat()).chain(rows).collect()
+    };
+    tables.map(table).collect()
 }
 
-fn cell(text: &str) -> Option<String> {
-    let is_cell = ["h>", "h ", "d>", "d "].iter().any(|tag| text.starts_with(tag));
-    is_cell.then(|| plain(&format!("<t{text}")))
-}
-
-fn table(html: &str, caption: &str) -> Vec<Vec<String>> {
-    let mut tables = tables(html, caption);
+fn table(page: &Value, caption: &str) -> Vec<Vec<String>> {
+    let mut tables = tables(page, caption);
     assert_eq!(tables.len(), 1, "{caption}");
     tables.remove(0)
 }
@@ -106,11 +108,18 @@ fn line_is(line: &BTreeMap<String, String>, own: &str, trained: &Value, figures:
     }
 }
 
-/// The data of the chart with this anchor.
-fn chart(html: &str, id: &str) -> Value {
-    let figure = html.split_once(&format!("<figure id=\"{id}\"")).unwrap().1;
-    let data = figure.split_once("<script type=\"application/json\">").unwrap().1;
-    serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap()
+/// The lines of the chart whose title begins so.
+fn chart(page: &Value, title: &str) -> Vec<Value> {
+    let is_it =
+        |block: &&Value| block["title"].as_str().is_some_and(|text| text.starts_with(title));
+    let blocks = blocks(&page["runs"][0]);
+    let chart = blocks.iter().filter(|block| block["kind"] == "chart").find(is_it).unwrap();
+    chart["curves"].as_array().unwrap().clone()
+}
+
+/// Whether the page has a confusion matrix.
+fn has_matrix(page: &Value) -> bool {
+    blocks(&page["runs"][0]).iter().any(|block| block["kind"] == "matrix")
 }
 
 #[test]
@@ -118,9 +127,9 @@ fn figures_of_nodes_and_classes_are_those_of_the_summary() {
     let folder = folder();
     let run = folder.path().join("run");
     simulate(folder.path(), "run", &["--topology", "ring:4", "--rounds", "60"], &[]).success();
-    let (html, summary) = (page(&run), json(&run.join("summary.json")));
+    let (page, summary) = (page(&run), read_json(&run.join("summary.json")));
     let all = &summary["final"]["test"];
-    let nodes = named(&table(&html, "Figures on test rows"));
+    let nodes = named(&table(&page, "Figures on test rows"));
     let parts = summary["participation"].as_object().unwrap();
     assert_eq!(nodes.len(), 1 + parts.len());
     let trained: u64 = parts.values().map(|part| part["rows"].as_u64().unwrap()).sum();
@@ -131,14 +140,11 @@ fn figures_of_nodes_and_classes_are_those_of_the_summary() {
         assert_eq!((&line["node"], &line["AUC"]), (name, &nodes[0]["AUC"]));
         line_is(line, "own ", &part["rows"], &part["test"]);
     }
-    let (roc, bins) = (chart(&html, "roc"), &all["calibration"]);
-    for (line, class) in
-        roc["series"].as_array().unwrap().iter().zip(all["classes"].as_array().unwrap())
-    {
-        assert_eq!(line["name"], class["class"]);
+    let (roc, bins) = (chart(&page, "ROC"), &all["calibration"]);
+    assert_eq!(roc.len(), 10);
+    for (line, class) in roc.iter().zip(all["classes"].as_array().unwrap()) {
+        assert_eq!((&line["name"], &line["points"]), (&class["class"], &class["roc"]));
         let points = class["roc"].as_array().unwrap();
-        let found: Vec<&Value> = points.iter().map(|point| &point[1]).collect();
-        assert_eq!(line["mean"].as_array().unwrap().iter().collect::<Vec<_>>(), found);
         // Trapezoids of points that are rounded, and a percent apart at the least.
         let area = |pair: &[Value]| {
             let at = |point: usize, side: usize| pair[point][side].as_f64().unwrap();
@@ -147,17 +153,17 @@ fn figures_of_nodes_and_classes_are_those_of_the_summary() {
         let sum: f64 = points.windows(2).map(area).sum();
         assert!((sum - class["auc"].as_f64().unwrap()).abs() < 0.005, "{sum} {class}");
     }
-    let line = &chart(&html, "calibration")["series"][0]["mean"];
-    let accuracies: Vec<&Value> =
-        bins.as_array().unwrap().iter().map(|one| &one["accuracy"]).collect();
-    assert_eq!(line.as_array().unwrap().iter().collect::<Vec<_>>(), accuracies);
+    let line = &chart(&page, "Calibration")[0]["points"];
+    let pairs =
+        bins.as_array().unwrap().iter().map(|one| json!([one["confidence"], one["accuracy"]]));
+    assert_eq!(*line, pairs.collect::<Value>());
     let error = bins.as_array().unwrap().iter().map(|one| {
         let of = |key: &str| one[key].as_f64().unwrap();
         of("rows") * (of("confidence") - of("accuracy")).abs()
     });
     let error = error.sum::<f64>() / all["rows"].as_f64().unwrap();
     assert!((error - all["calibration_error"].as_f64().unwrap()).abs() < 1e-9);
-    let classes = named(&table(&html, "Each class"));
+    let classes = named(&table(&page, "Each class"));
     assert_eq!(classes.len(), 10);
     for (line, class) in classes.iter().zip(all["classes"].as_array().unwrap()) {
         assert_eq!(line["class"], class["class"].as_str().unwrap());
@@ -166,7 +172,7 @@ fn figures_of_nodes_and_classes_are_those_of_the_summary() {
             is(&line[column], &class[column.to_lowercase()], column);
         }
     }
-    let matrix = table(&html, "Confusion matrix");
+    let matrix = table(&page, "Confusion matrix");
     assert_eq!(matrix.len(), 11);
     for (class, line) in matrix[1..].iter().enumerate() {
         assert_eq!((&line[0], &matrix[0][class + 1]), (&class.to_string(), &class.to_string()));
@@ -174,12 +180,6 @@ fn figures_of_nodes_and_classes_are_those_of_the_summary() {
             assert_eq!(cell, &all["confusion"][class][other].to_string(), "{class} as {other}");
         }
     }
-    // Right and wrong rows have their colours, by the root of their share of the class.
-    let right = all["confusion"][0][0].as_f64().unwrap();
-    let rows = all["classes"][0]["rows"].as_f64().unwrap();
-    let shade = format!("strong\" style=\"--s:{:.2}\">{right}<", (right / rows).sqrt());
-    assert!(html.contains(&format!("class=\"n hit {shade}")), "{shade}");
-    assert!(html.contains("class=\"n miss"));
 }
 
 #[test]
@@ -190,8 +190,8 @@ fn sites_with_test_rows_of_their_own_show_both_models() {
         assert_eq!(node.end().0, Some(0), "{}", node.errors());
     }
     let run = deployment.run("oslo");
-    let (html, summary) = (page(&run), json(&run.join("summary.json")));
-    let lines = named(&table(&html, "Figures on test rows"));
+    let (page, summary) = (page(&run), read_json(&run.join("summary.json")));
+    let lines = named(&table(&page, "Figures on test rows"));
     assert_eq!(lines.len(), 4);
     for (line, (name, part)) in lines[1..].iter().zip(summary["participation"].as_object().unwrap())
     {
@@ -212,11 +212,11 @@ fn of_many_classes_the_largest_confusions_are_listed() {
     };
     let text = "x,y,class\n".to_string() + &(0..1200).map(line).collect::<String>();
     let (_folder, run) = run_on(&text, &["model.kind=softmax", "optimizer.step=0.5"]);
-    let (html, summary) = (page(&run), json(&run.join("summary.json")));
-    assert!(!html.contains("class=\"confusion\""));
+    let (page, summary) = (page(&run), read_json(&run.join("summary.json")));
+    assert!(!has_matrix(&page));
     let all = &summary["final"]["test"];
     let rows = |class: usize, other: usize| all["confusion"][class][other].as_u64().unwrap();
-    let shown = named(&table(&html, "The largest confusions"));
+    let shown = named(&table(&page, "The largest confusions"));
     assert_eq!(shown.len(), 20);
     let mut last = u64::MAX;
     let number = |name: &str| name.strip_prefix("class-").unwrap().parse::<usize>().unwrap();
@@ -233,9 +233,10 @@ fn of_many_classes_the_largest_confusions_are_listed() {
     let most = pairs.clone().map(|(a, b)| rows(a, b)).max().unwrap();
     assert_eq!(shown[0]["test rows"], most.to_string());
     let wrong = pairs.filter(|(a, b)| rows(*a, *b) > 0).count();
-    assert!(html.contains(&format!("{} more pairs are in summary.json.", wrong - 20)));
+    let more = format!("{} more pairs are in summary.json.", wrong - 20);
+    assert!(page.to_string().contains(&more), "{more}");
     // Of the classes those that are found least.
-    let classes = named(&table(&html, "classes with the least recall"));
+    let classes = named(&table(&page, "classes with the least recall"));
     let recalls: Vec<f64> =
         classes.iter().map(|line| line["recall"].replace(" %", "").parse().unwrap()).collect();
     assert!(recalls.len() == 20 && recalls.is_sorted(), "{recalls:?}");
@@ -252,9 +253,9 @@ fn figures_of_numbers_are_those_of_the_summary() {
         &text,
         &["model.kind=least-squares", "data.split=iid", "data.target=\"load,noise\""],
     );
-    let (html, summary) = (page(&run), json(&run.join("summary.json")));
+    let (page, summary) = (page(&run), read_json(&run.join("summary.json")));
     let all = &summary["final"]["test"];
-    let lines = named(&table(&html, "Figures on test rows"));
+    let lines = named(&table(&page, "Figures on test rows"));
     assert_eq!(lines.len(), 2 * 4);
     for (line, output) in lines.iter().zip(all["outputs"].as_array().unwrap()) {
         assert_eq!(line["number"], output["output"].as_str().unwrap());
@@ -269,8 +270,9 @@ fn figures_of_numbers_are_those_of_the_summary() {
         }
         is(&line["test rows"], &all["rows"], "rows");
     }
-    assert!(html.contains("<figure id=\"test-loss-rounds\"") && !html.contains("id=\"accuracy-r"));
-    assert!(!html.contains("class=\"confusion\""));
+    let measures = page["runs"][0]["whole"]["measures"].as_object().unwrap();
+    assert_eq!(measures.keys().collect::<Vec<_>>(), ["test_loss"]);
+    assert!(!has_matrix(&page));
 }
 
 #[test]
@@ -282,12 +284,13 @@ fn warnings_of_the_summary_are_on_the_page() {
     };
     let text = "x,y,state\n".to_string() + &(0..600).map(line).collect::<String>();
     let (_folder, run) = run_on(&text, &["model.kind=softmax", "data.split=iid"]);
-    let summary = json(&run.join("summary.json"));
+    let summary = read_json(&run.join("summary.json"));
     let warnings = summary["warnings"].as_array().unwrap();
     assert_eq!(warnings.len(), 2, "{warnings:?}");
-    let text = plain(&page(&run));
+    let notes = blocks(&page(&run)["runs"][0]).remove(0);
     for warning in warnings {
-        let line = format!("Warning, run: {}.", warning.as_str().unwrap());
-        assert!(text.contains(&line), "{line}");
+        let text = format!("{}.", warning.as_str().unwrap());
+        let note = json!({ "level": "warning", "name": "run", "text": text });
+        assert!(notes["notes"].as_array().unwrap().contains(&note), "{note}: {notes}");
     }
 }

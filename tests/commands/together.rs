@@ -401,6 +401,32 @@ fn a_stage_that_is_cut_off_while_all_wait_goes_on_from_the_newest_checkpoint() {
     }
 }
 
+/// A stage that the losses on validation rows end, after one that a change ended: both are
+/// repeated, with the models of the lowest loss.
+#[test]
+#[ignore = "slow"]
+fn a_stage_that_its_losses_end_is_repeated() {
+    let mut sites = Sites::new(2, &["run.rounds=100000000", "run.evaluate_every=100000"]);
+    let tickets = sites.invite(&["lyon", "--auto"]);
+    sites.join_at_once(1, "lyon", &tickets["lyon"]);
+    sites.start("lyon");
+    sites.until_training(&["berlin", "lyon"], "rounds = 100000000");
+    let stop = "run.stop_early={share=0.2,every=5,patience=3,keep=\"best\"}";
+    sites.typed("lyon", &["propose", "--set", stop, "--set", "optimizer.step=3.0"]);
+    sites.accept(&["berlin"]);
+    for site in ["berlin", "lyon"] {
+        assert_eq!(sites.running.get_mut(site).unwrap().end().0, Some(0), "{site}");
+    }
+    let summary = json(&sites.path("berlin").join("training/summary.json"));
+    assert_eq!((&summary["stopped_early"], &summary["kept_best"]), (&true.into(), &true.into()));
+    let mut command = gradvine();
+    command.current_dir(sites.path("berlin")).args(["simulate", "--history", "."]);
+    let lyon = format!("lyon={}", sites.path("lyon").join("rows.csv").display());
+    let done = command.args(["--out", "again", "--rows", &lyon]).assert().success();
+    let errors = String::from_utf8_lossy(&done.get_output().stderr).to_string();
+    assert!(errors.contains("2 of 2 stages end with the digests that the sites had"), "{errors}");
+}
+
 /// Two programs with one key: the second one ends and says which, the first one goes on.
 #[test]
 #[ignore = "slow"]

@@ -9,9 +9,10 @@ use gradvine::{
     learn::{Init, Model, ModelParams, SavedModel},
     mixing::{FileFormat, Topology},
     rng::{Purpose, Sequence, Stream},
-    run::{NodeFile, Run, RunDirectory, Summary, Whole, metrics::Metric},
+    run::{NodeFile, RunDirectory, Summary, Whole, metrics::Metric},
     sim,
 };
+use gradvine_report::Loaded;
 
 const EACH: u64 = 400;
 
@@ -217,7 +218,7 @@ fn run_directories() {
         let intact = fs::read(&file).unwrap();
         each(name, &intact, |bytes| {
             fs::write(&file, bytes).unwrap();
-            let run = Run::load(&path, false).map_err(|error| error.to_string())?;
+            let run = Loaded::load(&path, false).map_err(|error| error.to_string())?;
             // A file that was read can be shown.
             assert!(gradvine_report::page(vec![run]).html.contains("</html>"));
             Ok(())

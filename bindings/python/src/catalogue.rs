@@ -3,12 +3,9 @@
 use std::path::PathBuf;
 
 use gradvine::{
-    compress::COMPRESSORS,
-    experiment::Experiment,
-    gossip::rule::RULES,
-    run::{self, Run},
-    units::NodeId,
+    compress::COMPRESSORS, experiment::Experiment, gossip::rule::RULES, run, units::NodeId,
 };
+use gradvine_report::Loaded;
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{Described, error::of_config, of_described};
@@ -133,8 +130,8 @@ pub(crate) fn topology(
 #[pyfunction]
 pub(crate) fn report(py: Python<'_>, folders: Vec<PathBuf>, unfinished: bool) -> PyResult<String> {
     py.detach(|| {
-        let runs = folders.iter().map(|path| Run::load(path, unfinished));
-        let runs = runs.collect::<Result<Vec<Run>, _>>().map_err(of_config)?;
+        let runs = folders.iter().map(|path| Loaded::load(path, unfinished));
+        let runs = runs.collect::<Result<Vec<_>, _>>().map_err(of_config)?;
         Ok(gradvine_report::page(runs).html)
     })
 }

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use gradvine::run::Run;
-use gradvine_report::{check_named_once, check_replaceable, page};
+use gradvine_report::{Loaded, check_named_once, check_replaceable, page};
 use gradvine_terminal::{Exit, print};
 
 /// The arguments of `gradvine report`
@@ -15,12 +14,13 @@ Examples:
   gradvine report runs/first runs/second --figures figures
   gradvine report runs/first --unfinished             while it runs, or after it was killed
 
-Run directories are written by train, node and simulate. The page contains everything that it shows:
-no network, no scripts, no other files; it has a light and a dark style, and prints. A table of its
-figures follows every picture.
+Run directories are written by train, node and simulate. The page is the one that a node serves
+while it trains, with the data inside: it needs no network and no other file. It has a light and a
+dark style, and prints. Of several runs it shows all compared, and each one by choice; runs that
+differ in their seeds only are one line with a 95 % interval.
 
-An existing report is overwritten, and so are figures with the same names; any other file at --out
-is refused.")]
+An existing report is overwritten, and so are pictures with the same names; any other file at --out
+is refused. All values of the curves: gradvine export RUN_DIR --to csv")]
 pub(crate) struct Args {
     /// Run directories, in the order of the report
     #[arg(required = true, value_name = "RUN_DIR")]
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// The page to write
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     out: PathBuf,
-    /// A folder for the pictures as single SVG files; may exist
+    /// A folder for the curves as SVG files; may exist
     #[arg(long, value_name = "DIR")]
     figures: Option<PathBuf>,
     /// Accept runs without summary.json, as far as they have come
@@ -43,10 +43,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     check_named_once(&args.runs)?;
     check_replaceable(&args.out)?;
-    let runs: Vec<Run> = (args.runs.iter())
-        .map(|path| Run::load(path, args.unfinished))
-        .collect::<Result<_, _>>()?;
-    let page = page(runs);
+    let runs = args.runs.iter().map(|path| Loaded::load(path, args.unfinished));
+    let page = page(runs.collect::<Result<_, _>>()?);
     page.write(&args.out, args.figures.as_deref())?;
     if !args.quiet {
         print(&page.written(&args.out, args.figures.as_deref()))?;

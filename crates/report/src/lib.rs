@@ -5,6 +5,7 @@ mod banner;
 pub mod chart;
 mod command_line;
 mod description;
+pub mod interval;
 mod members;
 mod next_steps;
 mod page;
@@ -13,16 +14,11 @@ mod summary;
 mod text;
 pub mod topology;
 
-/// The library that draws charts on pages: uPlot, under the MIT licence at its begin.
-pub const UPLOT: &str = include_str!("../assets/uplot.js");
-/// Its style sheet.
-pub const UPLOT_STYLE: &str = include_str!("../assets/uplot.css");
-
 pub use banner::banner;
 pub use command_line::{command_line, program_name};
 pub use description::{description_json, description_table};
 pub use members::{members_json, members_text};
 pub use next_steps::NextSteps;
-pub use page::{Figure, Page, check_named_once, check_replaceable, page};
+pub use page::{Loaded, Page, Picture, check_named_once, check_replaceable, page};
 pub use summary::{node_table, table};
 pub use text::{aligned, fitted, loss, number, on_a_line, wrapped};

@@ -131,13 +131,6 @@ impl Sheet {
         sheet
     }
 
-    /// The description for screen readers after the title; an empty text adds nothing.
-    pub(crate) fn describe(&mut self, text: &str) {
-        if !text.is_empty() {
-            self.raw(format_args!("<desc>{}</desc>", escape(text)));
-        }
-    }
-
     /// Adds an element of SVG as it is.
     pub(crate) fn raw(&mut self, element: impl Display) {
         let _ = writeln!(self.body, "{element}");

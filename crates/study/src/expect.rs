@@ -18,10 +18,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     figure::{Figure, Target, rounded},
-    interval::Interval,
     runs::{outcome::Outcome, trace::Status},
 };
 use gradvine::config::ConfigError;
+use gradvine_report::interval::Interval;
 
 /// `[[expect]]`: an inequality about a row, or how a row ends. Accepted are `row` and `metric` with
 /// `above` or `below` (and with `times` or `minus`, another row), `slope` and `at` with `metric`

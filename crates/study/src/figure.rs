@@ -2,11 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    interval::Interval,
-    runs::trace::{Point, Status, Trace},
-};
+use crate::runs::trace::{Point, Status, Trace};
 use gradvine::units::Bytes;
+use gradvine_report::interval::Interval;
 
 /// A figure of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

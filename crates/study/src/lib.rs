@@ -13,7 +13,6 @@
 //! | `grid`, `tune` | [`Grid`]: values of a key; [`Tuned`]: the chosen ones, on their own seeds |
 //! | `cache` | [`RunCache`]: runs in a folder, which need not be repeated |
 //! | `figure` | [`Figure`]: a number from a trace; mean and spread over seeds |
-//! | `interval` | [`Interval`]: 95 % intervals of means, of rows paired by seed, of slopes |
 //! | `optimum` | the least value of f, if it can be computed |
 //! | `compare`, `table` | [`Comparison`]: all combinations of lists; [`Table`]: their figures as text, JSON, CSV and pictures |
 //! | `curves` | charts of outcomes |
@@ -33,7 +32,6 @@ mod expect;
 mod figure;
 mod file;
 pub mod folder;
-mod interval;
 mod pages;
 mod runs;
 mod table;
@@ -44,7 +42,7 @@ pub use curves::{Curve, chart};
 pub use expect::{Check, Expectation, Verdict, judge};
 pub use figure::{Figure, Spread, Target, rounded};
 pub use file::{Against, LEAST_SEEDS, LEAST_TUNING_SEEDS, Needs, Picture, Study, TUNING};
-pub use interval::{Interval, student};
+pub use gradvine_report::interval::{Interval, student};
 pub use pages::{index, page};
 pub use runs::{
     bench::{Bench, jobs},

@@ -7,9 +7,9 @@ use crate::{
     expect::{Check, Verdict},
     figure::{Figure, Target, rounded},
     file::{Against, Study},
-    interval::Interval,
     runs::{outcome::Outcome, trace::Status, tune::Tuned},
 };
+use gradvine_report::interval::Interval;
 
 /// A study's page. `pictures`: the files of its pictures, as the page links them; `again`: the
 /// command that makes it; `quick`: whether it was shortened for a first look.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::network::{Event, Network, Node};
+use gradvine_page::{Event, Network, Node};
 
 /// Events that are retained.
 const MOST: usize = 10_000;

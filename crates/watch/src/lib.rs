@@ -3,7 +3,7 @@
 //! | file | does |
 //! |---|---|
 //! | `lib` | [`Watcher`]: looks at the records of all nodes once a second, beside the run |
-//! | `network` | [`Network`]: what is known, as JSON |
+//! | `network` | what is known, from the records of the nodes: a [`Network`] |
 //! | `diagnosis` | who holds the run up, in a sentence |
 //! | `events` | what has happened, as sentences |
 //! | `curves` | loss and figures of all nodes so far |
@@ -53,6 +53,8 @@ use gradvine::{
     status::{Board, utc},
     threads,
 };
+use gradvine_page::Curves;
+pub use gradvine_page::{Checkpoint, Event, Link, Network, Node, VERSION};
 use tokio::sync::watch;
 
 #[cfg(not(feature = "page"))]
@@ -64,13 +66,12 @@ pub use self::serve::Page;
 #[cfg(feature = "page")]
 use self::serve::Server;
 use self::{
-    curves::Curves,
     events::Events,
     network::{Run, hops},
 };
 pub use self::{
     live::live,
-    network::{Checkpoint, Event, Link, Network, Node, VERSION},
+    network::old,
     read::{Unread, read},
     table::table,
     token::Token,
@@ -181,7 +182,7 @@ impl Watcher {
                 let since = {
                     let view = &mut *shared.lock();
                     view.events.look(&network);
-                    view.curves.look(&network, (now - started).as_secs_f64());
+                    curves::look(&mut view.curves, &network, (now - started).as_secs_f64());
                     view.network = network;
                     view.events.next().saturating_sub(IN_FILE)
                 };

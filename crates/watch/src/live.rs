@@ -15,10 +15,9 @@ use ratatui::{
     widgets::{Block, Paragraph, Wrap},
 };
 
-use super::{
-    network::{Network, Node},
-    table::{progress, rows, worst_first},
-};
+use gradvine_page::{Network, Node};
+
+use super::table::{progress, rows, worst_first};
 
 /// How often it is drawn.
 const EVERY: Duration = Duration::from_secs(1);

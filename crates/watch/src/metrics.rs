@@ -9,7 +9,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::network::{Network, Node};
+use gradvine_page::{Network, Node};
 
 /// The content types of the two formats.
 const OPEN: &str = "application/openmetrics-text";

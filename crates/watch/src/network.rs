@@ -1,10 +1,6 @@
-//! What one node knows of its whole run, as JSON: `/status.json`, `RUN/status.json`, `gradvine
-//! status --json`.
+//! What one node knows of its whole run, from the records of all nodes.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use gradvine::{
     mixing::Topology,
@@ -12,176 +8,22 @@ use gradvine::{
     status::{Board, Record, State},
     units::NodeId,
 };
-use serde::{Deserialize, Serialize};
+use gradvine_page::{Checkpoint, Link, Network, Node, VERSION};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::diagnosis::{self, Diagnosis, Seen, clause};
 
-/// The version of the JSON. Readers refuse others; keys may be added within one.
-pub const VERSION: u32 = 1;
-
-/// What one node knows of its run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Network {
-    /// [`VERSION`].
-    pub version: u32,
-    /// `run.id`.
-    pub run: String,
-    /// The node that knows this.
-    pub node: String,
-    /// The version of its program.
-    pub program: String,
-    /// When, by its clock (RFC 3339).
-    pub time: String,
-    /// The name of the topology.
-    pub topology: String,
-    /// The rounds of the run.
-    pub rounds: u64,
-    /// The rounds that all members have done.
-    pub round: u64,
-    /// `starting`, `training`, `held-up`, `finishing`, `done`, `failed` or `stopped`.
-    pub state: String,
-    /// The run in one sentence.
-    pub sentence: String,
-    /// The nodes at the ends of the chains of waiting, and a node that is slow.
-    pub holding_up: Vec<String>,
-    /// The time left, in seconds, at the pace of the last seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub eta_s: Option<f64>,
-    /// The mean share of time that members spend on gradients, from 0 to 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub utilisation: Option<f64>,
-    /// All nodes, in the order of the topology.
-    pub nodes: Vec<Node>,
-    /// The links of the topology.
-    pub edges: Vec<(String, String)>,
-    /// What has happened, the newest last.
-    pub events: Vec<Event>,
-}
-
-/// What is known of one node.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Node {
-    /// Its name in the topology.
-    pub name: String,
-    /// Its number there.
-    pub number: u32,
-    /// What it does, as it says; `silent` if it has not said anything for too long, `unknown` if it
-    /// never has.
-    pub state: String,
-    /// Of a silent node, what it said last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub said: Option<String>,
-    /// Whether it takes part.
-    pub member: bool,
-    /// The rounds that it has done.
-    pub round: u64,
-    /// For how long nothing newer was heard, in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub age_s: Option<f64>,
-    /// For how long it is in this state, in seconds.
-    pub since_s: f64,
-    /// The nodes whose frames it lacks.
-    pub waits_for: Vec<String>,
-    /// A clause after its name.
-    pub reason: String,
-    /// The loss over the batches of its last round.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub loss: Option<f64>,
-    /// Figures of its last evaluation.
-    pub measures: BTreeMap<String, f64>,
-    /// The rounds before it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub evaluated: Option<u64>,
-    /// Shares of its time in the last seconds, from 0 to 1: `computing` gradients, `mixing` (it
-    /// decodes, mixes and encodes vectors), `evaluating`, `disk`, `waiting` for frames, `held` (its
-    /// program was ready to run, and was not run).
-    pub shares: BTreeMap<String, f64>,
-    /// The time of a round in the last seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub round_s: Option<f64>,
-    /// The time of its gradients in a round.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gradient_s: Option<f64>,
-    /// Bytes of frames so far.
-    pub sent_bytes: u64,
-    /// Bytes of frames so far.
-    pub received_bytes: u64,
-    /// Its newest checkpoint.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checkpoint: Option<Checkpoint>,
-    /// How often one of its links was lost.
-    pub outages: u32,
-    /// The version of its program.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub program: Option<String>,
-    /// For how long that runs, in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uptime_s: Option<f64>,
-    /// Its last warnings, the newest last.
-    pub warnings: Vec<String>,
-    /// Its links, as it sees them.
-    pub links: Vec<Link>,
-}
-
-/// A checkpoint of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Checkpoint {
-    /// The rounds before it.
-    pub round: u64,
-    /// Its age in seconds.
-    pub age_s: f64,
-}
-
-/// A link as one end sees it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Link {
-    /// The neighbour.
-    pub to: String,
-    /// Whether it is linked.
-    pub up: bool,
-    /// Whether a relay is between the two.
-    pub relayed: bool,
-    /// The time of a round trip, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rtt_ms: Option<f64>,
-    /// Bytes of frames a second.
-    pub sent_bytes_s: f64,
-    /// Bytes of frames a second.
-    pub received_bytes_s: f64,
-    /// Why it is not linked.
-    pub reason: String,
-}
-
-/// Something that has happened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Event {
-    /// Greater than that of every event before.
-    pub number: u64,
-    /// When (RFC 3339).
-    pub time: String,
-    /// `info`, `warning` or `error`.
-    pub level: String,
-    /// The node that it is about, or the first of them; empty if it is about the run.
-    pub node: String,
-    /// A sentence.
-    pub text: String,
-}
-
 /// How long what a node has written is of now.
 const OF_NOW: i64 = 10;
 
-impl Network {
-    /// The age of this in seconds, if its node should have written something newer: it does not run
-    /// any more, and the run was not over for it.
-    pub fn old(&self) -> Option<i64> {
-        let own = self.nodes.iter().find(|node| node.name == self.node);
-        let is_over =
-            own.is_some_and(|own| matches!(own.state.as_str(), "done" | "left" | "failed"));
-        let made = OffsetDateTime::parse(&self.time, &Rfc3339).ok()?;
-        let age = (OffsetDateTime::now_utc() - made).whole_seconds();
-        (!is_over && age > OF_NOW).then_some(age)
-    }
+/// The age of a network in seconds, if its node should have written something newer: it does not
+/// run any more, and the run was not over for it.
+pub fn old(network: &Network) -> Option<i64> {
+    let own = network.nodes.iter().find(|node| node.name == network.node);
+    let is_over = own.is_some_and(|own| matches!(own.state.as_str(), "done" | "left" | "failed"));
+    let made = OffsetDateTime::parse(&network.time, &Rfc3339).ok()?;
+    let age = (OffsetDateTime::now_utc() - made).whole_seconds();
+    (!is_over && age > OF_NOW).then_some(age)
 }
 
 /// A run, and where its records are.
@@ -313,6 +155,8 @@ impl Run<'_> {
             rtt_ms: link.rtt_ms.map(f64::from),
             sent_bytes_s: f64::from(link.sent_bps),
             received_bytes_s: f64::from(link.received_bps),
+            sent_bytes: None,
+            received_bytes: None,
             reason: plain(&link.reason),
         };
         Node {
@@ -405,6 +249,6 @@ pub(crate) mod tests {
         assert_eq!((network.sentence.as_str(), network.state.as_str()), (sentence, "held-up"));
         let json = serde_json::to_string(&network).unwrap();
         assert_eq!(serde_json::from_str::<Network>(&json).unwrap(), network);
-        assert!(network.old() > Some(3600), "it was written long ago, and was not over");
+        assert!(old(&network) > Some(3600), "it was written long ago, and was not over");
     }
 }

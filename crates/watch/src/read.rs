@@ -10,15 +10,13 @@ use gradvine::{
     config::ConfigError,
     run::{NodeFile, STATUS_FILE},
 };
+use gradvine_page::{Network, VERSION};
 
 #[cfg(not(feature = "page"))]
 use super::closed::ask;
 #[cfg(feature = "page")]
 use super::request::ask;
-use super::{
-    network::{Network, VERSION},
-    token::Token,
-};
+use super::token::Token;
 
 /// Why nothing is known of a run.
 #[derive(Debug)]

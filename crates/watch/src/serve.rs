@@ -53,11 +53,11 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
 
 /// The page's files: path, type, content.
 const FILES: [(&str, &str, &str); 5] = [
-    ("/", "text/html; charset=utf-8", include_str!("../page/index.html")),
-    ("/page.js", "text/javascript; charset=utf-8", include_str!("../page/page.js")),
-    ("/page.css", "text/css; charset=utf-8", include_str!("../page/page.css")),
-    ("/uplot.js", "text/javascript; charset=utf-8", gradvine_report::UPLOT),
-    ("/uplot.css", "text/css; charset=utf-8", gradvine_report::UPLOT_STYLE),
+    ("/", "text/html; charset=utf-8", gradvine_page::INDEX),
+    ("/page.js", "text/javascript; charset=utf-8", gradvine_page::SCRIPT),
+    ("/page.css", "text/css; charset=utf-8", gradvine_page::STYLE),
+    ("/uplot.js", "text/javascript; charset=utf-8", gradvine_page::UPLOT),
+    ("/uplot.css", "text/css; charset=utf-8", gradvine_page::UPLOT_STYLE),
 ];
 
 /// An address at which a page will be served, with its token.

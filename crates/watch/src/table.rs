@@ -1,8 +1,7 @@
 //! A network as a table for a terminal, the worst node first.
 
+use gradvine_page::{Network, Node};
 use gradvine_report::{fitted, wrapped};
-
-use super::network::{Network, Node};
 
 /// Columns that are left out first where a terminal is narrow.
 const LEAST: [&str; 6] = ["outages", "checkpoint", "received", "sent", "computing", "age"];

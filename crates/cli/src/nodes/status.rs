@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use gradvine_terminal::{Exit, output_width, print, print_json};
-use gradvine_watch::{Network, Token, Unread, live, read, table};
+use gradvine_watch::{Network, Token, Unread, live, old, read, table};
 
 /// The node file that is meant where none is named.
 const DEFAULT: &str = "node.toml";
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
 
 /// The exit code that a script needs.
 fn judge(network: &Network) -> Result<(), Exit> {
-    if let Some(age) = network.old() {
+    if let Some(age) = old(network) {
         let node = &network.node;
         return Err(Exit::Failed(format!(
             "node {node} does not run: it wrote this {age} s ago, and the run was not over"

@@ -2,8 +2,7 @@
 //!
 //! Made for documents: 900 pixels wide, dark words on white, colours that colour-blind readers can
 //! distinguish (Okabe and Ito, "Color Universal Design", 2008, darkened for thin lines), dashes
-//! from the ninth line on. For narrow screens there is a drawing 360 pixels wide, with the legend
-//! below the plot.
+//! from the ninth line on.
 
 mod scale;
 
@@ -18,11 +17,6 @@ const LEFT: f64 = 78.0;
 const TOP: f64 = 62.0;
 const BOTTOM: f64 = 432.0;
 const NARROWEST: f64 = 500.0;
-/// The narrow page: its width, the edges and the height of the plot.
-const NARROW: f64 = 360.0;
-const NARROW_LEFT: f64 = 58.0;
-const NARROW_RIGHT: f64 = 348.0;
-const NARROW_HIGH: f64 = 250.0;
 /// The legend: size of letters, minimum distance of lines, and maximum length of a name in
 /// characters.
 const LETTERS: f64 = 11.5;
@@ -30,7 +24,7 @@ const LINE: f64 = 16.0;
 const LONGEST: usize = 44;
 
 /// In the order of lines.
-pub(crate) const COLOURS: [&str; 8] =
+const COLOURS: [&str; 8] =
     ["#0064a8", "#d55e00", "#008a62", "#b0427f", "#1b2733", "#a87900", "#3a9bd1", "#7a4ea3"];
 const DASHES: [&str; 3] = ["", "7 3", "2 3"];
 
@@ -113,65 +107,24 @@ pub struct Chart {
 impl Chart {
     /// The chart as an SVG file.
     pub fn svg(&self) -> String {
-        self.drawn("plot", "")
-    }
-
-    /// The same for a document with several pictures: `clip` is the one id in it, `description` the
-    /// text for screen readers after the title.
-    pub fn drawn(&self, clip: &str, description: &str) -> String {
         let names: Vec<String> = self.lines.iter().map(label).collect();
         let longest = names.iter().map(|name| width(name, 0.86 * LETTERS)).fold(0.0, f64::max);
         let right = (PAGE.0 - 62.0 - longest).max(NARROWEST);
-        let frame = Frame { page: PAGE, left: LEFT, right, top: TOP, bottom: BOTTOM, wide: true };
-        let mut sheet = self.sheet(&frame, description);
+        let frame = Frame { left: LEFT, right, top: TOP, bottom: BOTTOM };
+        let mut sheet = Sheet::new(PAGE, &self.title);
         sheet.write(&Word {
             bold: true,
             ..Word::new((24.0, 24.0), Anchor::Start, &self.title).sized(16.0)
         });
         sheet.write(&Word::new((24.0, 45.0), Anchor::Start, &self.subtitle).coloured(FAINT));
-        if let Some((x, y)) = self.plot(&frame, clip, &mut sheet) {
+        if let Some((x, y)) = self.plot(&frame, &mut sheet) {
             self.legend(&names, &x, &y, right, &mut sheet);
         }
         sheet.finish()
     }
 
-    /// The chart for a narrow screen.
-    pub fn narrow(&self, clip: &str, description: &str) -> String {
-        let subtitle = wrapped(&self.subtitle, 11.0, NARROW - 16.0);
-        let top = 40.0 + 15.0 * subtitle.len() as f64;
-        let bottom = top + NARROW_HIGH;
-        let named: Vec<usize> =
-            (0..self.lines.len()).filter(|&line| !self.lines[line].dots.is_empty()).collect();
-        let page = (NARROW, bottom + 56.0 + LINE * named.len() as f64);
-        let (left, right) = (NARROW_LEFT, NARROW_RIGHT);
-        let frame = Frame { page, left, right, top, bottom, wide: false };
-        let mut sheet = self.sheet(&frame, description);
-        sheet.write(&Word {
-            bold: true,
-            ..Word::new((8.0, 16.0), Anchor::Start, &self.title).sized(14.0)
-        });
-        for (index, line) in subtitle.iter().enumerate() {
-            let at = (8.0, 36.0 + 15.0 * index as f64);
-            sheet.write(&Word::new(at, Anchor::Start, line).sized(11.0).coloured(FAINT));
-        }
-        if self.plot(&frame, clip, &mut sheet).is_some() {
-            for (row, line) in named.into_iter().enumerate() {
-                let height = bottom + 60.0 + LINE * row as f64;
-                let name = label(&self.lines[line]);
-                entry(line, &name, (10.0, height), NARROW - 50.0, &mut sheet);
-            }
-        }
-        sheet.finish()
-    }
-
-    fn sheet(&self, frame: &Frame, description: &str) -> Sheet {
-        let mut sheet = Sheet::new(frame.page, &self.title);
-        sheet.describe(description);
-        sheet
-    }
-
     /// Draws axes and lines; `None` if there is nothing to draw.
-    fn plot(&self, frame: &Frame, clip: &str, sheet: &mut Sheet) -> Option<(Scale, Scale)> {
+    fn plot(&self, frame: &Frame, sheet: &mut Sheet) -> Option<(Scale, Scale)> {
         let (Some(x), Some(y)) = (self.across(frame), self.upwards(frame)) else {
             let at = (frame.left, f64::midpoint(frame.top, frame.bottom));
             sheet.write(&Word::new(at, Anchor::Start, "There is nothing to draw."));
@@ -179,14 +132,14 @@ impl Chart {
         };
         self.axes(&x, &y, frame, sheet);
         sheet.raw(format_args!(
-            "<clipPath id=\"{clip}\"><rect x=\"{}\" y=\"{}\" width=\"{:.1}\" \
+            "<clipPath id=\"plot\"><rect x=\"{}\" y=\"{}\" width=\"{:.1}\" \
              height=\"{:.1}\"/></clipPath>",
             frame.left,
             frame.top,
             frame.right - frame.left,
             frame.bottom - frame.top
         ));
-        let place = Place { x: &x, y: &y, frame, clip };
+        let place = Place { x: &x, y: &y, frame };
         for (index, line) in self.lines.iter().enumerate() {
             place.band(line, index, sheet);
         }
@@ -211,7 +164,7 @@ impl Chart {
     }
 
     fn axes(&self, x: &Scale, y: &Scale, frame: &Frame, sheet: &mut Sheet) {
-        let Frame { left, right, top, bottom, wide, .. } = *frame;
+        let Frame { left, right, top, bottom } = *frame;
         for (tick, major) in y.ticks(6) {
             let at = y.place(tick);
             sheet.line(
@@ -236,8 +189,8 @@ impl Chart {
             if major {
                 let label = figure(tick, self.x.unit);
                 let half = 0.5 * width(&label, 11.0);
-                // A label at the edge of a narrow page would be cut off.
-                let middle = at.min(frame.page.0 - half);
+                // A label at the edge of the page would be cut off.
+                let middle = at.min(PAGE.0 - half);
                 let word = Word::new((middle, bottom + 16.0), Anchor::Middle, label);
                 sheet.write(&word.sized(11.0).coloured(INK));
             }
@@ -248,12 +201,9 @@ impl Chart {
         sheet.write(
             &Word::new((middle, bottom + 40.0), Anchor::Middle, &self.x.words).coloured(INK),
         );
-        // In a narrow picture the title says it.
-        if wide {
-            let at = (18.0, f64::midpoint(top, bottom));
-            let turn = format!("transform=\"rotate(-90 {} {})\"", at.0, at.1);
-            sheet.letters(&Word::new(at, Anchor::Middle, &self.y.words).coloured(INK), &turn);
-        }
+        let at = (18.0, f64::midpoint(top, bottom));
+        let turn = format!("transform=\"rotate(-90 {} {})\"", at.0, at.1);
+        sheet.letters(&Word::new(at, Anchor::Middle, &self.y.words).coloured(INK), &turn);
     }
 
     /// Ticks of the horizontal axis: as many as have room for their labels.
@@ -293,22 +243,12 @@ impl Chart {
     }
 }
 
-/// The page of a drawing, and the frame of the plot in it.
+/// The frame of the plot.
 struct Frame {
-    page: Point,
     left: f64,
     right: f64,
     top: f64,
     bottom: f64,
-    /// Whether it is the wide drawing.
-    wide: bool,
-}
-
-/// The colour of a line, and the lengths of its dashes and gaps. A solid line has none.
-pub(crate) fn style(index: usize) -> (&'static str, Vec<u32>) {
-    let dashes = DASHES[index / COLOURS.len() % DASHES.len()];
-    let lengths = dashes.split(' ').filter_map(|length| length.parse().ok());
-    (COLOURS[index % COLOURS.len()], lengths.collect())
 }
 
 /// A piece of a line and its name, which shrinks to at most `spare` pixels.
@@ -319,21 +259,6 @@ fn entry(index: usize, name: &str, (x, y): Point, spare: f64, sheet: &mut Sheet)
     sheet.line((x, y), (x + 24.0, y), colour, &more);
     let size = (LETTERS * spare / (width(name, 0.86 * LETTERS) + 0.1)).min(LETTERS);
     sheet.write(&Word::new((x + 30.0, y), Anchor::Start, name).sized(size));
-}
-
-/// A text in lines of at most this many pixels.
-fn wrapped(text: &str, size: f64, most: f64) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if width(&format!("{line} {word}"), 0.9 * size) <= most => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_string()),
-        }
-    }
-    lines
 }
 
 /// The legend's text for a line.
@@ -351,8 +276,6 @@ struct Place<'a> {
     x: &'a Scale,
     y: &'a Scale,
     frame: &'a Frame,
-    /// The id of the rectangle that cuts lines off.
-    clip: &'a str,
 }
 
 impl Place<'_> {
@@ -363,7 +286,7 @@ impl Place<'_> {
     }
 
     fn band(&self, line: &Line, index: usize, sheet: &mut Sheet) {
-        let Place { x, y, frame, clip } = *self;
+        let Place { x, y, frame } = *self;
         let colour = COLOURS[index % COLOURS.len()];
         let dots = self.dots(line);
         if dots.len() < 2 || dots.iter().all(|dot| dot.low >= dot.high) {
@@ -373,13 +296,13 @@ impl Place<'_> {
         let there = dots.iter().map(|dot| (x.place(dot.x), y.place(dot.high)));
         let back = dots.iter().rev().map(|dot| (x.place(dot.x), low(dot)));
         sheet.raw(format_args!(
-            "<path d=\"{}Z\" fill=\"{colour}\" fill-opacity=\"0.13\" clip-path=\"url(#{clip})\"/>",
+            "<path d=\"{}Z\" fill=\"{colour}\" fill-opacity=\"0.13\" clip-path=\"url(#plot)\"/>",
             path(there.chain(back))
         ));
     }
 
     fn stroke(&self, line: &Line, index: usize, sheet: &mut Sheet) {
-        let Place { x, y, frame, clip } = *self;
+        let Place { x, y, frame } = *self;
         let colour = COLOURS[index % COLOURS.len()];
         let dashes = DASHES[index / COLOURS.len() % DASHES.len()];
         let dots = self.dots(line);
@@ -387,7 +310,7 @@ impl Place<'_> {
         let way = path(dots.iter().map(|dot| (x.place(dot.x), y.place(dot.y))));
         sheet.raw(format_args!(
             "<path d=\"{way}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" \
-             stroke-linejoin=\"round\" stroke-dasharray=\"{dashes}\" clip-path=\"url(#{clip})\"/>"
+             stroke-linejoin=\"round\" stroke-dasharray=\"{dashes}\" clip-path=\"url(#plot)\"/>"
         ));
         let end = (x.place(last.x), y.place(last.y).clamp(frame.top, frame.bottom));
         if line.broken {
@@ -470,20 +393,13 @@ mod tests {
                 ceiling: Some(10.0),
                 lines,
             };
-            for picture in [chart.svg(), chart.narrow("n", "")] {
-                assert!(
-                    picture.contains("&lt;one&gt; (diverged)")
-                        && !picture.contains("NaN")
-                        && !picture.contains("inf")
-                );
-            }
+            let picture = chart.svg();
+            assert!(
+                picture.contains("&lt;one&gt; (diverged)")
+                    && !picture.contains("NaN")
+                    && !picture.contains("inf")
+            );
             assert!(Chart { lines: Vec::new(), ..chart }.svg().contains("nothing to draw"));
         }
-    }
-
-    #[test]
-    fn texts_are_wrapped_between_words() {
-        assert_eq!(wrapped("one two three", 10.0, 45.0), ["one two", "three"]);
-        assert_eq!(wrapped("", 10.0, 45.0), Vec::<String>::new());
     }
 }

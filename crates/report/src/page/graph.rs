@@ -1,40 +1,33 @@
-//! Topologies: drawn, with their spectrum, and their figures in a table.
+//! The figures of topologies.
 
 use std::fmt::Write as _;
 
-use super::{
-    Figure,
-    markup::{Cell, Table, count, grouped, number, short},
-};
-use crate::topology;
+use super::words::{grouped, number, short};
 use gradvine::{mixing::Topology, run::Run};
+use gradvine_page::{Block, Cell, Table};
 
 /// The number of eigenvalues in the table behind a picture.
 const MOST_EIGENVALUES: usize = 200;
 /// The diameter of larger graphs without a closed form is not computed.
 const SEARCHED: usize = 2_000;
-/// The maximum number of pictures of topologies on a page.
-const MOST_DRAWN: usize = 24;
 
-/// Each topology once, in the order of the runs, and the number of those not drawn.
-pub(super) fn figures(runs: &[Run]) -> (Vec<Figure>, usize) {
-    let mut different: Vec<(String, Vec<&Run>)> = Vec::new();
-    for run in runs {
-        let text = content(&run.topology);
-        match different.iter_mut().find(|(known, _)| *known == text) {
-            Some((_, users)) => users.push(run),
-            None => different.push((text, vec![run])),
-        }
+/// The figures of a run's topology.
+pub(super) fn blocks(run: &Run) -> Vec<Block> {
+    let mut blocks = vec![Block::Table(table(&run.topology))];
+    if let Some(summary) = &run.summary
+        && let Some(schedule) = &summary.schedule
+    {
+        let text = format!(
+            "The run follows the schedule {schedule}: of a round's links only some are used, and \
+             disagreement shrinks by {:.4} a round.",
+            summary.rho
+        );
+        blocks.push(Block::Text { text });
     }
-    let figures = different
-        .iter()
-        .take(MOST_DRAWN)
-        .enumerate()
-        .map(|(index, (_, users))| figure(users, index + 1));
-    (figures.collect(), different.len().saturating_sub(MOST_DRAWN))
+    blocks
 }
 
-/// The content of a topology's picture: without the peers and addresses of its nodes.
+/// What distinguishes topologies: not the peers and addresses of their nodes.
 pub(super) fn content(topology: &Topology) -> String {
     let mut text = format!("{} {}\n", topology.name(), topology.weights());
     for node in 0..topology.nodes() {
@@ -44,55 +37,6 @@ pub(super) fn content(topology: &Topology) -> String {
         let _ = writeln!(text, "{a} {b} {:?}", topology.link(a, b));
     }
     text
-}
-
-fn figure(users: &[&Run], number: usize) -> Figure {
-    let topology = &users[0].topology;
-    let names: Vec<&str> = users.iter().take(8).map(|run| run.name.as_str()).collect();
-    let more = if users.len() > names.len() {
-        format!(" and {} more", users.len() - names.len())
-    } else {
-        String::new()
-    };
-    let mut caption = format!("Of {}{more}. Links are as wide as their weights.", names.join(", "));
-    for summary in users.iter().filter_map(|run| run.summary.as_ref()).take(1) {
-        if let Some(schedule) = &summary.schedule {
-            caption += &format!(
-                " The runs follow the schedule {schedule}: of a round's links only some are used, \
-                 and disagreement shrinks by {:.4} a round.",
-                summary.rho
-            );
-        }
-    }
-    Figure {
-        id: format!("topology-{number}"),
-        title: format!("{} and the spectrum of its mixing matrix", short(topology.name(), 60)),
-        caption,
-        svg: described(&topology::svg(topology), &in_words(topology)),
-        still: String::new(),
-        narrow: Some(described(&topology::narrow_svg(topology), &in_words(topology))),
-        table: table(topology),
-    }
-}
-
-/// The picture with a description after its title.
-fn described(svg: &str, words: &str) -> String {
-    let words = super::markup::text(words);
-    svg.replacen("</title>\n", &format!("</title>\n<desc>{words}</desc>\n"), 1)
-}
-
-fn in_words(topology: &Topology) -> String {
-    let spectrum = topology.spectrum();
-    let time = spectrum.mixing_time().map_or_else(String::new, |rounds| {
-        format!("; disagreement falls to a hundredth in {}", count(rounds as usize, "round"))
-    });
-    format!(
-        "{}, {}, rho {}, gap {}{time}.",
-        count(topology.nodes(), "node"),
-        count(topology.links(), "link"),
-        number(spectrum.rho),
-        number(spectrum.gap)
-    )
 }
 
 fn table(topology: &Topology) -> Table {

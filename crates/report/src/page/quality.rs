@@ -1,13 +1,12 @@
 //! How good the models of a run are on test rows: the figures of each node beside the baseline,
 //! curves of ROC and calibration, each class, the confusion matrix.
 
-use std::fmt::Write as _;
-
 use super::{
-    Draft, characteristics,
-    markup::{Cell, Table, count, grouped, number, percent, short, text},
+    characteristics,
+    words::{count, grouped, number, percent, short},
 };
 use gradvine::run::{Figures, Run, Summary};
+use gradvine_page::{Block, Cell, Matrix, Table};
 
 /// The maximum number of nodes in the table of figures, and of rows in that of numbers.
 const MOST_NODES: usize = 64;
@@ -15,39 +14,37 @@ const MOST_ROWS: usize = 200;
 /// Of more classes than this the largest confusions are listed, as many, and the classes that are
 /// found least.
 const MOST_CLASSES: usize = 20;
-/// The maximum length of a name, in characters: in a table, and above a column of the matrix.
+/// The maximum length of a name, in characters.
 const LONGEST: usize = 40;
-const LONGEST_HEAD: usize = 16;
-/// Longer names together are turned upright.
-const LONGEST_HEADS: usize = 26;
 
-/// Writes the part of the page; nothing of a run without figures. Its anchors begin with `prefix`.
-pub(super) fn section(run: &Run, prefix: &str, draft: &mut Draft) {
-    let Some(summary) = &run.summary else { return };
-    let Some(all) = &summary.outcome.test else {
-        draft.paragraph("No figures on test rows: there were none, or the run did not end.");
-        return;
+/// How good the models of a run are.
+pub(super) fn blocks(run: &Run) -> Vec<Block> {
+    let text = |text: &str| Block::Text { text: text.into() };
+    let known = run.summary.as_ref().and_then(|one| Some((one, one.outcome.test.as_ref()?)));
+    let Some((summary, all)) = known else {
+        return vec![text("No figures on test rows: there were none, or the run did not end.")];
     };
-    draft.body += &nodes(summary, all).html();
-    draft.paragraph(
-        "The mean model is the result. A node's own model is the one that it trained. The baseline \
-         always predicts the most frequent class, or the mean, of the training rows of all nodes.",
-    );
-    let charts = [characteristics::roc(all, prefix), characteristics::calibration(all, prefix)];
-    for (figure, data) in charts.into_iter().flatten() {
-        let _ = writeln!(draft.body, "<h3>{}</h3>", text(&figure.title));
-        draft.chart(vec![figure], &data);
-    }
+    let mut blocks = vec![
+        Block::Table(nodes(summary, all)),
+        text(
+            "The mean model is the result. A node's own model is the one that it trained. The \
+             baseline always predicts the most frequent class, or the mean, of the training rows \
+             of all nodes.",
+        ),
+    ];
+    blocks.extend(characteristics::roc(all));
+    blocks.extend(characteristics::calibration(all));
     if !all.classes.is_empty() {
-        draft.body += &classes(all).html();
+        blocks.push(Block::Table(classes(all)));
     }
     if (1..=MOST_CLASSES).contains(&all.confusion.len()) {
-        draft.body += &matrix(all);
+        blocks.push(matrix(all));
     } else if !all.confusion.is_empty() {
-        draft.body += &confusions(all).html();
+        blocks.push(Block::Table(confusions(all)));
     } else if !all.classes.is_empty() {
-        draft.paragraph("Of so many classes no confusion matrix is counted.");
+        blocks.push(text("Of so many classes no confusion matrix is counted."));
     }
+    blocks
 }
 
 /// A site and the figures of two models on its test rows.
@@ -225,63 +222,17 @@ fn classes(all: &Figures) -> Table {
     }
 }
 
-/// The confusion matrix as a table whose cells are coloured: the root of their share of the class,
-/// so that few errors are seen, too.
-fn matrix(all: &Figures) -> String {
+fn matrix(all: &Figures) -> Block {
     let names: Vec<String> = all.classes.iter().map(|class| class.class.clone()).collect();
     let name = |class: usize| names.get(class).cloned().unwrap_or_else(|| class.to_string());
-    let size = all.confusion.len();
-    let heads = (0..size).map(|class| short(&name(class), LONGEST_HEAD).chars().count());
-    let upright = heads.sum::<usize>() > LONGEST_HEADS;
-    let caption = format!(
-        "Confusion matrix: the mean model on {}, by class (down) and predicted class (across)",
-        count(usize::try_from(all.rows).unwrap_or(usize::MAX), "test row")
-    );
-    let mut html = format!(
-        "<div class=\"table\" tabindex=\"0\" role=\"group\" aria-label=\"{0}\"><table \
-         class=\"confusion\"><caption>{0}</caption><thead><tr><th scope=\"col\">class</th>",
-        text(&caption)
-    );
-    for class in 0..size {
-        let (whole, cut) = (name(class), short(&name(class), LONGEST_HEAD));
-        let turned = if upright { " class=\"up\"" } else { "" };
-        let _ = write!(
-            html,
-            "<th scope=\"col\" title=\"{}\"><span{turned}>{}</span></th>",
-            text(&whole),
-            text(&cut)
-        );
-    }
-    html += "</tr></thead><tbody>\n";
-    for (class, line) in all.confusion.iter().enumerate() {
-        let rows = line.iter().fold(0u64, |sum, rows| sum.saturating_add(*rows));
-        let _ = write!(
-            html,
-            "<tr><th scope=\"row\" title=\"{}\">{}</th>",
-            text(&name(class)),
-            text(&short(&name(class), LONGEST_HEAD))
-        );
-        for (other, &cell) in line.iter().enumerate() {
-            html += &shaded(cell, rows, class == other);
-        }
-        html += "</tr>\n";
-    }
-    html += "</tbody></table></div>\n<p class=\"note\">Blue rows are classified correctly, orange \
-             ones not: the stronger, the larger the share of the class.</p>\n";
-    html
-}
-
-/// A cell of the matrix: `rows` are those of its class.
-fn shaded(cell: u64, rows: u64, right: bool) -> String {
-    if cell == 0 {
-        return "<td class=\"n z\">0</td>".into();
-    }
-    let shade = (cell as f64 / rows as f64).sqrt();
-    let side = if right { "hit" } else { "miss" };
-    // Light letters on a strong colour.
-    let strong = if shade > 0.6 { " strong" } else { "" };
-    let figure = grouped(cell);
-    format!("<td class=\"n {side}{strong}\" style=\"--s:{shade:.2}\">{figure}</td>")
+    Block::Matrix(Matrix {
+        caption: format!(
+            "Confusion matrix: the mean model on {}, by class (down) and predicted class (across)",
+            count(usize::try_from(all.rows).unwrap_or(usize::MAX), "test row")
+        ),
+        classes: (0..all.confusion.len()).map(|class| short(&name(class), LONGEST)).collect(),
+        rows: all.confusion.clone(),
+    })
 }
 
 /// The largest confusions of a class with another.

@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 
 use super::{
     MOST_RUNS,
-    markup::{Cell, Table, bytes, grouped, number, percent, short},
+    words::{bytes, grouped, number, percent, short},
 };
 use gradvine::run::{Outcome, OutputFigures, Run, Status, Summary};
+use gradvine_page::{Cell, Table};
 
 /// The maximum length of a setting's value, in characters.
 const LONGEST: usize = 80;
@@ -129,7 +130,7 @@ fn output(run: &Run) -> Option<&OutputFigures> {
 }
 
 /// The mean over the known nodes; over all nodes if the summary has all.
-pub(super) fn sent(run: &Run, which: usize) -> Option<f64> {
+fn sent(run: &Run, which: usize) -> Option<f64> {
     let known: Vec<f64> =
         (0..run.topology.nodes()).filter_map(|node| Some(run.sent(node)?[which] as f64)).collect();
     (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
@@ -154,13 +155,13 @@ pub(super) fn ended(run: &Run) -> String {
 
 /// One line per run; the best of each column is marked. Of a single run one line per figure, which
 /// narrow screens can show.
-pub(super) fn summary(runs: &[Run]) -> Table {
+pub(super) fn summary(runs: &[&Run]) -> Table {
     let columns: Vec<&Column> =
         COLUMNS.iter().filter(|column| runs.iter().any(|run| (column.of)(run).is_some())).collect();
     let mut head: Vec<String> =
         ["run", "rule, compressor, topology", "rounds", "ended"].map(String::from).into();
     head.extend(columns.iter().map(|column| column.head.to_string()));
-    let row = |run: &Run| {
+    let row = |run: &&Run| {
         let kind = |table: &toml::Table| {
             table.get("kind").and_then(toml::Value::as_str).unwrap_or("-").to_string()
         };
@@ -201,15 +202,19 @@ pub(super) fn summary(runs: &[Run]) -> Table {
     Table { caption: "Figures at the end of each run".into(), head, rows, left_out }
 }
 
-fn cell(column: &Column, run: &Run, runs: &[Run]) -> Cell {
+fn cell(column: &Column, run: &Run, runs: &[&Run]) -> Cell {
     let Some(own) = (column.of)(run) else { return Cell::Nothing };
     let text = (column.show)(own);
-    let sound = |run: &&Run| matches!(run.status(), Status::Done | Status::Short(_));
-    let Some(better) = column.better.filter(|_| own.is_finite() && sound(&run)) else {
+    let sound = |run: &Run| matches!(run.status(), Status::Done | Status::Short(_));
+    let Some(better) = column.better.filter(|_| own.is_finite() && sound(run)) else {
         return Cell::Figure(text);
     };
-    let others =
-        || runs.iter().filter(sound).filter_map(|run| (column.of)(run)).filter(|x| x.is_finite());
+    let others = || {
+        runs.iter()
+            .filter(|run| sound(run))
+            .filter_map(|run| (column.of)(run))
+            .filter(|x| x.is_finite())
+    };
     // A column of equal values has no best.
     let differ = others().any(|other| other != own);
     let best = others().all(|other| other == own || own.total_cmp(&other) == better);
@@ -217,7 +222,7 @@ fn cell(column: &Column, run: &Run, runs: &[Run]) -> Cell {
 }
 
 /// The settings whose values differ between runs; `None` if there are none, or only one run.
-pub(super) fn differences(runs: &[Run]) -> Option<Table> {
+pub(super) fn differences(runs: &[&Run]) -> Option<Table> {
     let mut keys: Vec<&str> = Vec::new();
     for (key, _) in runs.iter().flat_map(|run| &run.settings) {
         if !keys.contains(&key.as_str()) {
@@ -231,7 +236,7 @@ pub(super) fn differences(runs: &[Run]) -> Option<Table> {
         .iter()
         .map(|key| ((*key).to_string(), runs.iter().map(|run| of(run, key)).collect()))
         .collect();
-    let graph = |run: &Run| Some(run.topology.name().to_string());
+    let graph = |run: &&Run| Some(run.topology.name().to_string());
     lines.retain(|(_, values)| values.iter().any(|value| *value != values[0]));
     let first = super::graph::content(&runs[0].topology);
     if runs.iter().any(|run| super::graph::content(&run.topology) != first) {

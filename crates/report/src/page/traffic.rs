@@ -1,100 +1,33 @@
-//! The bytes sent: runs compared, the nodes of a run, its links.
+//! The bytes sent: by the nodes of a run, over its links.
 
-use super::{
-    Figure, MOST_CURVES,
-    bars::Bars,
-    markup::{self, Cell, Table, count, grouped, number, percent, short},
-    tables::sent,
-};
+use super::words::{grouped, number, percent, short};
 use gradvine::{
     links::conditions,
     run::{LinkBytes, Run},
     units::{Bytes, NodeId},
 };
+use gradvine_page::{Block, Cell, Table};
 
-/// The maximum number of rows of a picture of bars.
-const MOST_BARS: usize = 32;
 /// The maximum number of rows of a table of nodes or links.
 const MOST_ROWS: usize = 200;
 /// The maximum length of a name in a table, in characters.
 const LONGEST: usize = 60;
 
-const SERIES: [&str; 3] = ["payload", "on the wire", "dense gossip"];
-
-/// The mean bytes that a node of each run sent.
-pub(super) fn of_runs(runs: &[Run]) -> Option<Figure> {
-    let drawn = &runs[..runs.len().min(MOST_CURVES)];
-    let rows: Vec<(String, Vec<Option<f64>>)> = drawn
-        .iter()
-        .map(|run| (run.name.clone(), (0..3).map(|which| sent(run, which)).collect()))
-        .collect();
-    if rows.iter().all(|(_, values)| values.iter().flatten().all(|bytes| *bytes == 0.0)) {
-        return None;
+/// The bytes of a run's nodes and links.
+pub(super) fn blocks(run: &Run) -> Vec<Block> {
+    let loads = loads(run);
+    let mut blocks = vec![Block::Table(participants(run))];
+    if !loads.is_empty() {
+        blocks.push(Block::Table(links(run, &loads)));
+        blocks.push(Block::Text { text: latencies(run, &loads).into() });
     }
-    let title = "Bytes that a node sent";
-    let bars = Bars {
-        title: title.into(),
-        subtitle: "mean of a run's nodes".into(),
-        series: SERIES.to_vec(),
-        rows,
-    };
-    let table = Table {
-        caption: title.into(),
-        head: std::iter::once("run").chain(SERIES).map(String::from).collect(),
-        rows: bars.rows.iter().map(line).collect(),
-        left_out: String::new(),
-    };
-    Some(Figure {
-        id: "bytes".into(),
-        title: title.into(),
-        caption: "Payload, with headers before encryption, and what dense gossip would have sent: \
-                  4 bytes a parameter to every \
-                  neighbour in every round. The setup and the exact mean at the end are not among \
-                  them."
+    blocks.push(Block::Text {
+        text: "Payload, with headers before encryption, and what dense gossip would have sent: 4 \
+               bytes a parameter to every neighbour in every round. The setup and the exact mean \
+               at the end are not among them."
             .into(),
-        svg: bars.svg(&describe(&bars.rows)),
-        still: String::new(),
-        narrow: Some(bars.narrow(&describe(&bars.rows))),
-        table,
-    })
-}
-
-/// The bytes that each node of a run sent; `number` is the run's, from 1.
-pub(super) fn of_nodes(run: &Run, number: usize) -> Option<Figure> {
-    let mut nodes: Vec<(NodeId, [u64; 3])> = (0..run.topology.nodes())
-        .filter_map(|node| Some((NodeId::from(node), run.sent(node)?)))
-        .collect();
-    if nodes.iter().all(|(_, bytes)| bytes[0] == 0) {
-        return None;
-    }
-    let all = nodes.len();
-    if all > MOST_BARS {
-        nodes.sort_by_key(|(node, bytes)| (std::cmp::Reverse(bytes[1]), *node));
-        nodes.truncate(MOST_BARS);
-    }
-    let row = |(node, bytes): &(NodeId, [u64; 3])| {
-        (
-            run.topology.node(*node).name.clone(),
-            bytes.iter().map(|bytes| Some(*bytes as f64)).collect(),
-        )
-    };
-    let rows: Vec<(String, Vec<Option<f64>>)> = nodes.iter().map(row).collect();
-    let title = format!("{}: bytes that each node sent", short(&run.name, 40));
-    let which = if all > MOST_BARS {
-        format!("the {MOST_BARS} nodes of {all} that sent most")
-    } else {
-        "all nodes".into()
-    };
-    let bars = Bars { title: title.clone(), subtitle: which, series: SERIES.to_vec(), rows };
-    Some(Figure {
-        id: format!("nodes-{number}"),
-        svg: bars.svg(&describe(&bars.rows)),
-        still: String::new(),
-        narrow: Some(bars.narrow(&describe(&bars.rows))),
-        title,
-        caption: String::new(),
-        table: participants(run),
-    })
+    });
+    blocks
 }
 
 /// The nodes, with their rows and results.
@@ -164,42 +97,6 @@ impl Load {
     }
 }
 
-/// The bytes over each link of a run.
-pub(super) fn of_links(run: &Run, number: usize) -> Option<Figure> {
-    let mut loads = loads(run);
-    if loads.iter().all(|load| load.wire() == 0) {
-        return None;
-    }
-    loads.sort_by_key(|load| (std::cmp::Reverse(load.wire()), load.ends));
-    let all = loads.len();
-    let row = |load: &Load| {
-        let bytes = |way: usize| load.sent[way].map(|sent| sent.payload as f64);
-        (load.name(run), vec![bytes(0), bytes(1)])
-    };
-    let rows: Vec<(String, Vec<Option<f64>>)> = loads.iter().take(MOST_BARS).map(row).collect();
-    let title = format!("{}: payload over each link", short(&run.name, 40));
-    let which = if all > MOST_BARS {
-        format!("the {MOST_BARS} busiest of {all}")
-    } else {
-        "the busiest first".into()
-    };
-    let bars = Bars {
-        title: title.clone(),
-        subtitle: which,
-        series: vec!["sent by the first", "sent by the second"],
-        rows,
-    };
-    Some(Figure {
-        id: format!("links-{number}"),
-        svg: bars.svg(&describe(&bars.rows)),
-        still: String::new(),
-        narrow: Some(bars.narrow(&describe(&bars.rows))),
-        title,
-        caption: latencies(run, &loads).into(),
-        table: links(run, &loads),
-    })
-}
-
 fn latencies(run: &Run, loads: &[Load]) -> &'static str {
     match (loads.iter().any(|load| load.latency_ms.is_some()), run.simulated()) {
         (true, true) => {
@@ -214,6 +111,7 @@ fn latencies(run: &Run, loads: &[Load]) -> &'static str {
     }
 }
 
+/// The links of a run, the busiest first.
 fn loads(run: &Run) -> Vec<Load> {
     // The run's virtual network; its gradients were measured before the run, if at all.
     let network = (run.simulated().then(|| {
@@ -240,7 +138,9 @@ fn loads(run: &Run) -> Vec<Load> {
                 .filter(|rate| rate.is_finite()),
         })
     };
-    run.topology.edges().filter_map(load).collect()
+    let mut loads: Vec<Load> = run.topology.edges().filter_map(load).collect();
+    loads.sort_by_key(|load| (std::cmp::Reverse(load.wire()), load.ends));
+    loads
 }
 
 fn links(run: &Run, loads: &[Load]) -> Table {
@@ -287,33 +187,4 @@ fn rest(all: usize, what: &str) -> String {
         grouped(MOST_ROWS as u64),
         grouped(all as u64)
     )
-}
-
-fn line((name, values): &(String, Vec<Option<f64>>)) -> Vec<Cell> {
-    let cell = |value: &Option<f64>| {
-        value.map_or(Cell::Nothing, |bytes| Cell::Figure(markup::bytes(bytes)))
-    };
-    std::iter::once(Cell::Name(short(name, LONGEST))).chain(values.iter().map(cell)).collect()
-}
-
-/// Describes the least and the greatest.
-fn describe(rows: &[(String, Vec<Option<f64>>)]) -> String {
-    let firsts: Vec<(&str, f64)> = rows
-        .iter()
-        .filter_map(|(name, values)| Some((name.as_str(), (*values.first()?)?)))
-        .collect();
-    let least = firsts.iter().min_by(|a, b| a.1.total_cmp(&b.1));
-    let greatest = firsts.iter().max_by(|a, b| a.1.total_cmp(&b.1));
-    match (least, greatest) {
-        (Some(least), Some(greatest)) if least.1 < greatest.1 => format!(
-            "{}: the least {} ({}), the most {} ({}).",
-            count(rows.len(), "row"),
-            markup::bytes(least.1),
-            least.0,
-            markup::bytes(greatest.1),
-            greatest.0
-        ),
-        (Some(all), _) => format!("{}, each {}.", count(rows.len(), "row"), markup::bytes(all.1)),
-        _ => String::new(),
-    }
 }

@@ -9,7 +9,9 @@ use std::{
 
 use gradvine::{config::ConfigError, data::write_atomically, units::Bytes};
 
-use super::{MARK, Page};
+use gradvine_page::MARK;
+
+use super::Page;
 use crate::text::count;
 
 impl Page {
@@ -24,9 +26,9 @@ impl Page {
         write_atomically(out, &[self.html.as_bytes()])?;
         if let Some(folder) = figures {
             make(Some(folder), "--figures")?;
-            for figure in &self.figures {
-                let path = folder.join(format!("{}.svg", figure.id));
-                write_atomically(&path, &[figure.svg.as_bytes()])?;
+            for picture in &self.pictures {
+                let path = folder.join(format!("{}.svg", picture.name));
+                write_atomically(&path, &[picture.svg.as_bytes()])?;
             }
         }
         Ok(())
@@ -34,13 +36,13 @@ impl Page {
 
     /// What [`Page::write`] has written, in a line.
     pub fn written(&self, out: &Path, figures: Option<&Path>) -> String {
-        let also = figures.map(|folder| format!(", also in {}", folder.display()));
+        let pictures = count(self.pictures.len(), "picture");
+        let also = figures.map(|folder| format!(", {pictures} in {}", folder.display()));
         format!(
-            "{}: {}, {}, {}{}\n",
+            "{}: {}, {}{}\n",
             out.display(),
             Bytes(self.html.len() as u64),
             count(self.runs, "run"),
-            count(self.figures.len(), "picture"),
             also.unwrap_or_default()
         )
     }
@@ -105,11 +107,11 @@ mod tests {
     fn only_an_earlier_page_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("made/report.html");
-        let page = Page { html: format!("{MARK}\n<html></html>"), figures: Vec::new(), runs: 1 };
+        let page = Page { html: format!("{MARK}\n<html></html>"), pictures: Vec::new(), runs: 1 };
         assert!(check_replaceable(&out).is_ok());
         page.write(&out, None).unwrap();
         let written = page.written(Path::new("a.html"), Some(Path::new("figures")));
-        assert_eq!(written, "a.html: 53 B, 1 run, 0 pictures, also in figures\n");
+        assert_eq!(written, "a.html: 53 B, 1 run, 0 pictures in figures\n");
         assert!(check_replaceable(&out).is_ok());
         fs::write(&out, "<!doctype html><title>mine</title>").unwrap();
         let error = check_replaceable(&out).unwrap_err().to_string();

@@ -6,7 +6,7 @@ mod listing;
 mod rounds;
 mod sheet;
 
-pub use drawing::{draw, narrow_svg, svg};
+pub use drawing::{draw, svg};
 pub use figures::Figures;
 pub use listing::Listing;
 pub use rounds::Rounds;

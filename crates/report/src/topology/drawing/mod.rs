@@ -16,7 +16,7 @@ use gradvine::mixing::{Graph, Topology};
 
 use layout::Layout;
 
-pub use svg::{narrow_svg, svg};
+pub use svg::svg;
 pub use text::draw;
 
 /// The number of nodes with each degree, ascending.

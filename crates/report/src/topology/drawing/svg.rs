@@ -17,9 +17,6 @@ use super::{Layout, chart, figure, histogram, range};
 
 /// Width and height of the wide page, in pixels.
 const PAGE: Point = (980.0, 600.0);
-/// The narrow page, and how far the spectrum moves there.
-const NARROW: Point = (580.0, 1110.0);
-const BELOW: Point = (-520.0, 525.0);
 /// The square of the graph: its middle and half its side.
 const MIDDLE: Point = (290.0, 320.0);
 const HALF: f64 = 228.0;
@@ -52,21 +49,9 @@ pub fn svg(topology: &Topology) -> String {
     compose(topology).finish()
 }
 
-/// The same for narrow screens: the spectrum is below the graph.
-pub fn narrow_svg(topology: &Topology) -> String {
-    let mut sheet = Sheet::new(NARROW, &title(topology));
-    heading(topology, true, &mut sheet);
-    graph(topology, &mut sheet);
-    let (right, down) = BELOW;
-    sheet.raw(format_args!("<g transform=\"translate({right} {down})\">"));
-    chart::spectrum(topology, &mut sheet);
-    sheet.raw("</g>");
-    sheet.finish()
-}
-
 fn compose(topology: &Topology) -> Sheet {
     let mut sheet = Sheet::new(PAGE, &title(topology));
-    heading(topology, false, &mut sheet);
+    heading(topology, &mut sheet);
     chart::spectrum(topology, &mut sheet);
     graph(topology, &mut sheet);
     sheet
@@ -84,7 +69,7 @@ fn graph(topology: &Topology, sheet: &mut Sheet) {
     }
 }
 
-fn heading(topology: &Topology, narrow: bool, sheet: &mut Sheet) {
+fn heading(topology: &Topology, sheet: &mut Sheet) {
     let title = Word::new((24.0, 30.0), Anchor::Start, short(topology.name(), 48)).sized(20.0);
     sheet.write(&Word { bold: true, ..title });
     let spectrum = topology.spectrum();
@@ -95,8 +80,7 @@ fn heading(topology: &Topology, narrow: bool, sheet: &mut Sheet) {
         count(topology.links(), "link"),
         topology.weights()
     );
-    let more = if narrow { ";\n" } else { "; " };
-    let _ = write!(text, "{more}rho {}, gap {}", figure(spectrum.rho), figure(spectrum.gap));
+    let _ = write!(text, "; rho {}, gap {}", figure(spectrum.rho), figure(spectrum.gap));
     if let Some(rounds) = spectrum.mixing_time() {
         let least = if spectrum.converged { "" } else { "at least " };
         let _ = write!(
@@ -105,10 +89,7 @@ fn heading(topology: &Topology, narrow: bool, sheet: &mut Sheet) {
             count(rounds as usize, "round")
         );
     }
-    for (line, text) in text.lines().enumerate() {
-        let at = (24.0, if narrow { 50.0 } else { 56.0 } + 16.0 * line as f64);
-        sheet.write(&Word::new(at, Anchor::Start, text).coloured(FAINT));
-    }
+    sheet.write(&Word::new((24.0, 56.0), Anchor::Start, text).coloured(FAINT));
     sheet.write(
         &Word::new((24.0, PAGE.1 - 16.0), Anchor::Start, weights_in_words(topology))
             .sized(11.0)

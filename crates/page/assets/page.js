@@ -4,8 +4,9 @@
 //
 //   receive -> model -> schedule -> one animation frame -> the parts that changed
 //
-// Texts come from other nodes, so they enter the document only through `textContent`. A saved page
-// holds its data in the element `data`; it makes no request.
+// Texts come from other nodes, so they enter the document only through `textContent`. A page that
+// was written holds its data in the element `data`, and makes no request: a report. What only a
+// report has is in `report.js`.
 
 const VERSION = 1;
 const LIMIT = {
@@ -38,12 +39,15 @@ const STATES = {
   left: ["left", "left", "quiet"],
   silent: ["silent", "mute", "bad"],
   unknown: ["unknown", "ask", "quiet"],
+  short: ["missed rounds", "left", "warn"],
 };
 const RUN_STATES = {
   ...STATES,
   training: ["training", "play", "good"],
   "held-up": ["held up", "wait", "warn"],
   stopped: ["stopped", "stop", "quiet"],
+  diverged: ["diverged", "cross", "bad"],
+  unfinished: ["unfinished", "dots", "warn"],
 };
 const LEVELS = {
   info: ["info", "info", "quiet"],
@@ -60,7 +64,11 @@ const model = {
   events: [], // oldest first
   curves: new Map(), // name -> series
   selected: null,
+  about: null, // of a report: what it was made from
 };
+
+/** Whether the run is over, and this is its report: times and rates then have no meaning. */
+const isReport = () => model.about !== null;
 
 // ---------------------------------------------------------------------------------------- elements
 
@@ -204,6 +212,9 @@ function listing(names) {
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 const sent = (node) => sum(node.links.map((link) => link.sent_bytes_s));
 const received = (node) => sum(node.links.map((link) => link.received_bytes_s));
+/** Not known in a report whose run has no bytes of links. */
+const receivedBytes = (node) => !isReport() || node.links.some((link) => link.received_bytes >= 0)
+  ? node.received_bytes : undefined;
 
 // ----------------------------------------------------------------------------------------- model
 
@@ -221,6 +232,7 @@ function accept(status, whole) {
   );
   model.edges = edgesOf(status);
   if (model.selected !== null && !model.nodes.has(model.selected)) model.selected = null;
+  if (isReport()) return;
   for (const node of status.nodes) extend(node, Date.parse(status.time) / 1000);
 }
 
@@ -244,7 +256,9 @@ function edgesOf(status) {
       known: ends.length > 0,
       down: ends.some((link) => !link.up),
       relayed: ends.some((link) => link.relayed),
-      rate: Math.max(0, ...ends.flatMap((link) => [link.sent_bytes_s, link.received_bytes_s])),
+      rate: Math.max(0, ...ends.flatMap((link) => isReport()
+        ? [link.sent_bytes ?? 0, link.received_bytes ?? 0]
+        : [link.sent_bytes_s, link.received_bytes_s])),
     });
   };
   for (const [a, b] of status.edges) add(a, b);
@@ -414,8 +428,8 @@ function renderTop() {
   const state = lookOf(RUN_STATES, status.state);
   const size = status.nodes.length;
   put($("run"), status.run);
-  put($("served"), `${status.topology} of ${size} node${size === 1 ? "" : "s"}, as ` +
-    `${status.node} sees it · gradvine ${status.program}`);
+  put($("served"), model.about ?? `${status.topology} of ${size} node${size === 1 ? "" : "s"}, ` +
+    `as ${status.node} sees it · gradvine ${status.program}`);
   putState($("badge"), state, "badge");
   put($("sentence"), status.sentence);
   const done = status.rounds > 0 ? Math.min(1, status.round / status.rounds) : 0;
@@ -565,6 +579,9 @@ function edgeTip(key) {
   const way = (from, link) => {
     if (!link) return `${from} has no record of this link`;
     if (!link.up) return `${from}: ${link.reason || "down"}`;
+    if (isReport()) {
+      return `${from} sent ${bytes(link.sent_bytes)} and received ${bytes(link.received_bytes)}`;
+    }
     return `${from} sends ${rate(link.sent_bytes_s)} and receives ${rate(link.received_bytes_s)}`;
   };
   const delays = [edge.ab, edge.ba].map((link) => link?.rtt_ms).filter((ms) => ms !== undefined);
@@ -695,6 +712,7 @@ function pointTip(event) {
 
 function stateText(node) {
   const word = stateOf(node)[0];
+  if (isReport()) return word;
   if (node.state === "unknown") return `${word}: no record has come from it`;
   if (node.state !== "silent") return `${word} for ${duration(node.since_s)}`;
   const said = node.said ? `, then ${lookOf(STATES, node.said)[0]}` : "";
@@ -725,8 +743,9 @@ function renderDetail() {
       putState(row.children[1].firstChild, kind, "state");
       put(row.children[1].lastChild, link.reason);
       put(row.children[2], link.rtt_ms === undefined ? NONE : duration(link.rtt_ms / 1e3));
-      put(row.children[3], rate(link.sent_bytes_s));
-      put(row.children[4], rate(link.received_bytes_s));
+      const way = (total, now) => isReport() ? bytes(total) : rate(now);
+      put(row.children[3], way(link.sent_bytes, link.sent_bytes_s));
+      put(row.children[4], way(link.received_bytes, link.received_bytes_s));
     });
   keyed($("facts"), factsOf(node), ([label]) => label,
     ([label]) => make("div", {}, make("dt", {}, label), make("dd")),
@@ -735,25 +754,27 @@ function renderDetail() {
 
 function factsOf(node) {
   const optional = (label, value, format) => (value === undefined ? [] : [[label, format(value)]]);
+  const live = (facts) => (isReport() ? [] : facts);
   return [
     ["number", String(node.number)],
     ["member", node.member ? "yes" : "no"],
     ["round", whole(node.round)],
-    ["last record", node.age_s === undefined ? NONE : `${duration(node.age_s)} ago`],
-    ["in this state for", duration(node.since_s)],
+    ...live([
+      ["last record", node.age_s === undefined ? NONE : `${duration(node.age_s)} ago`],
+      ["in this state for", duration(node.since_s)],
+      ["waits for", listing(node.waits_for) || "none"],
+    ]),
     ...optional("state in its last record", node.said, (said) => lookOf(STATES, said)[0]),
-    ["waits for", listing(node.waits_for) || "none"],
     ...optional("loss", node.loss, number),
     ...Object.entries(node.measures).map(([key, value]) => [words(key), number(value)]),
     ...optional("evaluated in round", node.evaluated, whole),
     ...optional("consensus", node.consensus, number),
-    ["share of time", sharesText(node) || NONE],
+    ...live([["share of time", sharesText(node) || NONE]]),
     ...optional("time of a round", node.round_s, duration),
     ...optional("time of a gradient", node.gradient_s, duration),
     ["sent", bytes(node.sent_bytes)],
-    ["received", bytes(node.received_bytes)],
-    ["checkpoint", checkpointText(node)],
-    ["outages", whole(node.outages)],
+    ["received", bytes(receivedBytes(node))],
+    ...live([["checkpoint", checkpointText(node)], ["outages", whole(node.outages)]]),
     ...optional("running for", node.uptime_s, duration),
     ...optional("program", node.program, (program) => `gradvine ${program}`),
   ];
@@ -781,13 +802,13 @@ function sharesText(node) {
 const order = { by: "worst", down: false, sorted_ms: 0, names: [] };
 const text = (format) => (cell, node) => put(cell, format(node));
 
-/** The columns: key, title, how to fill a cell, what to sort by. */
+/** The columns: key, title, how to fill a cell, what to sort by, whether only one page has it. */
 function columnsOf(measures) {
-  return [
+  const columns = [
     ["state", "State", (cell, node) => {
       if (!cell.firstChild) cell.append(make("span"), make("p", { class: "quiet" }));
       putState(cell.firstChild, stateOf(node), "state");
-      const quiet = node.state === "silent" ? `heard ${duration(node.age_s)} ago`
+      const quiet = isReport() ? "" : node.state === "silent" ? `heard ${duration(node.age_s)} ago`
         : node.state === "unknown" ? "no record" : `for ${duration(node.since_s)}`;
       put(cell.lastChild, (holdsUp(node.name) ? "holds up · " : "") + quiet);
     }, (node) => badness(node)],
@@ -797,19 +818,26 @@ function columnsOf(measures) {
       const ahead = node.round - model.status.round;
       put(cell.lastChild, ahead > 0 ? `+${whole(ahead)}` : "");
     }, (node) => node.round],
-    ["round_s", "Round time", text((node) => duration(node.round_s)), (node) => node.round_s],
+    ["round_s", "Round time", text((node) => duration(node.round_s)), (node) => node.round_s,
+      "live"],
     ["loss", "Loss", text((node) => number(node.loss)), (node) => node.loss],
     ...measures.map((key) => [`measure ${key}`, words(key),
       text((node) => number(node.measures[key])), (node) => node.measures[key]]),
     ["waits", "Waits for", text((node) => listing(node.waits_for) || NONE),
-      (node) => node.waits_for.length],
-    ["shares", "Share of time", fillShares, (node) => sharesOf(node)?.computing],
-    ["sends", "Sends", text((node) => rate(sent(node))), sent],
-    ["receives", "Receives", text((node) => rate(received(node))), received],
+      (node) => node.waits_for.length, "live"],
+    ["shares", "Share of time", fillShares, (node) => sharesOf(node)?.computing, "live"],
+    ["sends", "Sends", text((node) => rate(sent(node))), sent, "live"],
+    ["receives", "Receives", text((node) => rate(received(node))), received, "live"],
     ["checkpoint", "Checkpoint", text((node) => node.checkpoint
-      ? `${duration(node.checkpoint.age_s)} ago` : "none"), (node) => node.checkpoint?.age_s],
-    ["outages", "Outages", text((node) => whole(node.outages)), (node) => node.outages],
+      ? `${duration(node.checkpoint.age_s)} ago` : "none"),
+    (node) => node.checkpoint?.age_s, "live"],
+    ["outages", "Outages", text((node) => whole(node.outages)), (node) => node.outages, "live"],
+    ["sent", "Sent", text((node) => bytes(node.sent_bytes)), (node) => node.sent_bytes, "report"],
+    ["received", "Received", text((node) => bytes(receivedBytes(node))), receivedBytes, "report"],
   ];
+  const other = isReport() ? "live" : "report";
+  const hasLoss = !isReport() || model.status.nodes.some((node) => node.loss !== undefined);
+  return columns.filter(([key, , , , only]) => only !== other && (key !== "loss" || hasLoss));
 }
 
 function fillShares(cell, node) {
@@ -831,9 +859,9 @@ function fillShares(cell, node) {
 
 /** 0 for the nodes that need a look first. */
 function badness(node) {
-  const place = ["failed", "silent", "unknown"].indexOf(node.state);
+  const place = ["failed", "silent", "unknown", "short"].indexOf(node.state);
   if (place >= 0) return place;
-  return holdsUp(node.name) ? 3 : node.state === "left" ? 5 : 4;
+  return holdsUp(node.name) ? 4 : node.state === "left" ? 6 : 5;
 }
 
 function sortedNames(columns) {
@@ -899,7 +927,7 @@ function renderHeads(columns) {
 
 function measureNames() {
   const names = new Set(model.status.nodes.flatMap((node) => Object.keys(node.measures)));
-  for (const series of model.curves.values()) {
+  for (const [, series] of linesOf()) {
     for (const key of Object.keys(series.measures)) names.add(key);
   }
   return [...names];
@@ -908,10 +936,23 @@ function measureNames() {
 // ----------------------------------------------------------------------------------------- curves
 
 const charts = new Map(); // metric -> {plot, names, legend, old: to be drawn anew, ..}
-const view = { axis: "round", last: 1, log: false, zoom: null, built: "" };
+const view = { axis: "round", last: 1, log: false, zoom: null, built: "", lines: null, strong: [],
+  marks: [] };
 
 const valuesOf = (series, metric) =>
   metric.startsWith("measure ") ? series.measures[metric.slice(8)] : series[metric];
+
+/** The lines of the charts with their names: of each node; a report can have other ones. */
+function linesOf() {
+  if (view.lines) return view.lines;
+  return [...model.nodes.keys()].map((name) => [name, model.curves.get(name) ?? newSeries()]);
+}
+
+/** The ends of the band around a line, if it has one. */
+function bandOf(series, metric) {
+  const key = metric.replace("measure ", "");
+  return series.low?.[key] ? [series.low[key], series.high[key]] : null;
+}
 
 /** The extent of the x axis: the zoomed one, else the last part of all points. */
 function extent(curves) {
@@ -965,8 +1006,7 @@ function median(lines) {
 }
 
 function renderCurves() {
-  const names = [...model.nodes.keys()];
-  const curves = names.map((name) => model.curves.get(name) ?? newSeries());
+  const [names, curves] = [linesOf().map(([name]) => name), linesOf().map(([, series]) => series)];
   const metrics = ["loss", ...measureNames().map((key) => `measure ${key}`), "consensus"].filter(
     (metric) => curves.some((series) => valuesOf(series, metric)?.some((value) => value !== null)),
   );
@@ -974,7 +1014,7 @@ function renderCurves() {
   show($("unzoom"), view.zoom !== null);
   const built = [names, metrics, view.axis, view.log].flat().join("\n");
   if (built !== view.built) {
-    buildCharts(names, metrics);
+    buildCharts(names, curves, metrics);
     view.built = built;
     return "unfinished";
   }
@@ -994,7 +1034,7 @@ function renderChart(chart, names, curves) {
   const lines = curves.map((series) =>
     sample(series[view.axis], valuesOf(series, chart.metric) ?? [], low, high));
   const rows = [Array.from({ length: LIMIT.bins }, (_, bin) => low + (bin + 0.5) * step), ...lines];
-  chart.strong = strongNames();
+  chart.strong = strongNames(names);
   if (chart.many) {
     const none = new Array(LIMIT.bins).fill(null);
     const slots = Array.from({ length: LIMIT.highlighted }, (_, slot) => chart.strong[slot]);
@@ -1003,6 +1043,12 @@ function renderChart(chart, names, curves) {
     names.forEach((name, index) => {
       chart.plot.series[index + 1].width = name === model.selected ? 4 : 2;
     });
+    for (const index of chart.banded) {
+      const series = curves[index];
+      for (const end of bandOf(series, chart.metric)) {
+        rows.push(sample(series[view.axis], end, low, high));
+      }
+    }
   }
   chart.plot.setData(rows);
   chart.old = false;
@@ -1010,22 +1056,24 @@ function renderChart(chart, names, curves) {
 }
 
 /** The lines drawn strongly among many: the selected node, then those that hold up the run. */
-function strongNames() {
-  const names = new Set([model.selected, ...model.status.holding_up]);
-  return [...names].filter((name) => model.nodes.has(name)).slice(0, LIMIT.highlighted);
+function strongNames(names) {
+  const strong = new Set([model.selected, ...view.strong, ...model.status.holding_up]);
+  return [...strong].filter((name) => names.includes(name)).slice(0, LIMIT.highlighted);
 }
 
-function buildCharts(names, metrics) {
+function buildCharts(names, curves, metrics) {
   for (const { plot } of charts.values()) plot?.destroy();
   charts.clear();
   const figures = metrics.map((metric) => {
     const title = words(metric.replace("measure ", ""));
-    const label = `${title} of each node`;
+    const label = `${title} of ${names.length < 8 ? listing(names) : "each"}`;
+    const many = names.length > LIMIT.coloured;
+    const banded = many ? [] : [...names.keys()].filter((index) => bandOf(curves[index], metric));
     const place = make("div", { class: "plot", role: "img", "aria-label": label });
     const legend = make("ul", { class: "legend" });
     const figure = make("figure", {}, make("figcaption", {}, title), place, legend);
-    charts.set(metric, { metric, names, place, legend, many: names.length > LIMIT.coloured,
-      range: [0, 1], strong: [], old: true, near: null, zoomed_ms: -Infinity });
+    charts.set(metric, { metric, names, place, legend, many, banded, range: [0, 1], strong: [],
+      old: true, near: null, zoomed_ms: -Infinity });
     return figure;
   });
   $("charts").replaceChildren(...figures);
@@ -1034,7 +1082,9 @@ function buildCharts(names, metrics) {
 function createPlot(chart) {
   const plot = new uPlot(chartOptions(chart), null, chart.place);
   plot.over.addEventListener("click", () => {
-    if (chart.near !== null && performance.now() - chart.zoomed_ms > 400) choose(chart.near);
+    if (chart.near === null || performance.now() - chart.zoomed_ms < 400) return;
+    if (model.nodes.has(chart.near)) choose(chart.near);
+    else if (isReport()) chooseRun(chart.near);
   });
   return plot;
 }
@@ -1051,6 +1101,12 @@ function chartOptions(chart) {
       line(colour("--text"), 2.5, [8, 4]),
       ...Array.from({ length: LIMIT.highlighted }, (_, slot) => line(...look(slot)))]
     : chart.names.map((_, index) => line(...look(index)));
+  const edge = { stroke: "transparent", width: 0, spanGaps: true, points: { show: false } };
+  const bands = chart.banded.map((index, place) => {
+    const low = chart.names.length + 1 + 2 * place;
+    series.push({ ...edge }, { ...edge });
+    return { series: [low + 1, low], fill: `${colour(`--line-${index % 6}`)}22` };
+  });
   const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--grid"), width: 1 },
     ticks: { stroke: colour("--grid"), width: 1 }, font: "12px system-ui, sans-serif" };
   const seconds = [0.01, 0.1, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400,
@@ -1060,6 +1116,7 @@ function chartOptions(chart) {
     height: 210,
     legend: { show: false },
     series: [{}, ...series],
+    bands,
     scales: {
       x: { time: false, range: () => chart.range },
       y: { distr: view.log ? 3 : 1 },
@@ -1076,6 +1133,7 @@ function chartOptions(chart) {
       bind: { dblclick: () => () => zoom(null) },
     },
     hooks: {
+      draw: [drawMarks],
       setCursor: [() => readValues(chart)],
       setSelect: [(plot) => {
         const { left, width } = plot.select;
@@ -1086,6 +1144,24 @@ function chartOptions(chart) {
       }],
     },
   };
+}
+
+/** Draws the rounds in which the members of a run changed. */
+function drawMarks(plot) {
+  const { ctx, bbox } = plot;
+  if (view.axis !== "round") return;
+  ctx.save();
+  ctx.strokeStyle = colour("--quiet");
+  ctx.setLineDash([4, 4]);
+  for (const round of view.marks) {
+    const at = Math.round(plot.valToPos(round, "x", true));
+    if (at < bbox.left || at > bbox.left + bbox.width) continue;
+    ctx.beginPath();
+    ctx.moveTo(at, bbox.top);
+    ctx.lineTo(at, bbox.top + bbox.height);
+    ctx.stroke();
+  }
+  ctx.restore();
 }
 
 function zoom(range) {
@@ -1118,7 +1194,14 @@ function readValues(chart) {
       entries.push([name, number(value(count + 2 + slot)), slot]);
     });
   } else {
-    names.forEach((name, index) => entries.push([name, number(value(index + 1)), index]));
+    names.forEach((name, index) => {
+      const low = names.length + 1 + 2 * chart.banded.indexOf(index);
+      const [least, most] = chart.banded.includes(index)
+        ? [number(value(low)), number(value(low + 1))] : ["", ""];
+      const band = least === most ? "" : ` (${least} to ${most})`;
+      const shown = number(value(index + 1));
+      if (shown !== NONE || !isReport()) entries.push([name, shown + band, index]);
+    });
   }
   chart.near = null;
   if (at !== null && plot.cursor.top >= 0) {
@@ -1287,7 +1370,8 @@ function showConnection() {
     lost: ended ? [["ended", "stop", "quiet"], `connection ended ${ago}; trying again`]
       : [["lost", "cross", "bad"], ago ? `connection lost ${ago}; trying again`
         : "no connection; trying again"],
-    saved: [["saved", "save", "quiet"], `saved at ${clock(model.status?.time)}`],
+    saved: [["saved", "save", "quiet"],
+      isReport() ? "report" : `saved at ${clock(model.status?.time)}`],
   };
   putState($("connection"), looks[connection.state][0], "connection", looks[connection.state][1]);
   document.body.classList.toggle("stale", connection.state === "lost" && !ended);
@@ -1326,6 +1410,7 @@ function press(event) {
 /** Draws the charts anew, in the colours that hold now. */
 function recolour() {
   view.built = "";
+  if (isReport()) redrawSections();
   while (model.status && renderCurves() === "unfinished");
 }
 
@@ -1395,13 +1480,16 @@ function start() {
     return;
   }
   try {
-    const { status, curves } = JSON.parse(saved.textContent);
+    const data = JSON.parse(saved.textContent);
+    if (data.runs) return openReport(data);
+    const { status, curves } = data;
     acceptCurves(curves);
     accept(status, true);
     connection.state = "saved";
     showConnection();
     schedule();
   } catch (error) {
+    if (!(error instanceof Trouble)) console.error(error);
     complain(error instanceof Trouble ? error.message : "The data in this file cannot be read.");
   }
 }
