@@ -264,7 +264,13 @@ fn summaries_list_the_bytes_of_each_link() {
     let shown = data(&page(std::slice::from_ref(&train), &[]));
     assert!(shown["runs"][0]["whole"]["consensus"].is_null());
     let own = train.join("nodes/1/run");
-    assert!(page(&[own], &[]).contains("Its metrics are those of 1 of 3 nodes."));
+    let shown = page(&[own], &[]);
+    assert!(shown.contains("Its metrics are those of 1 of 3 nodes."));
+    let run = &data(&shown)["runs"][0];
+    assert_eq!(run["whole"]["node"], "mean of 1 node");
+    // Of the others the summary has the figures at the end.
+    let ends = json(&train.join("summary.json"))["participation"]["0"]["test_accuracy"].clone();
+    assert_eq!(run["status"]["nodes"][0]["measures"]["test_accuracy"], ends);
 }
 
 #[test]

@@ -696,16 +696,37 @@ function nodeTip(name) {
 
 /** Shows the tip of what lies under the pointer in the drawing. */
 function pointTip(event) {
-  const tip = $("tip");
   const lines = event?.target.closest("#network g")?.tip?.() ?? [];
-  show(tip, lines.length > 0);
-  if (lines.length === 0) return;
+  show($("tip"), lines.length > 0);
+  if (lines.length > 0) writeTip(lines, event.clientX, event.clientY);
+}
+
+/** Shows lines beside a point of the window. */
+function writeTip(lines, atX, atY) {
+  const tip = $("tip");
+  show(tip, true);
   tip.replaceChildren(...lines.map((line) => make("p", {}, line)));
-  const x = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8);
-  const below = event.clientY + 18;
-  const y = below + tip.offsetHeight > innerHeight ? event.clientY - tip.offsetHeight - 10 : below;
+  const x = Math.min(atX + 14, innerWidth - tip.offsetWidth - 8);
+  const below = atY + 18;
+  const y = below + tip.offsetHeight > innerHeight ? atY - tip.offsetHeight - 10 : below;
   tip.style.left = `${Math.max(8, x)}px`;
   tip.style.top = `${y}px`;
+}
+
+/** Shows the last point at or before the pointer of the line under it. */
+function tipPoint({ plot, near, metric, range }, at) {
+  if (!plot.over.matches(":hover")) return;
+  const [, series] = linesOf().find(([name]) => name === near) ?? [];
+  const values = series && valuesOf(series, metric);
+  const end = plot.data[0][at] + (range[1] - range[0]) / LIMIT.bins / 2;
+  const isBefore = (x, index) => x <= end && (values[index] ?? null) !== null;
+  const point = series ? series[view.axis].findLastIndex(isBefore) : -1;
+  show($("tip"), point >= 0);
+  if (point < 0) return;
+  const place = `${view.axis === "round" ? "round " : ""}${acrossText(series[view.axis][point])}`;
+  const box = plot.over.getBoundingClientRect();
+  writeTip([near, `${number(values[point])} at ${place}`],
+    box.left + plot.cursor.left, box.top + plot.cursor.top);
 }
 
 // ----------------------------------------------------------------------------------------- detail
@@ -1081,6 +1102,7 @@ function buildCharts(names, curves, metrics) {
 
 function createPlot(chart) {
   const plot = new uPlot(chartOptions(chart), null, chart.place);
+  plot.over.addEventListener("pointerleave", () => show($("tip"), false));
   plot.over.addEventListener("click", () => {
     if (chart.near === null || performance.now() - chart.zoomed_ms < 400) return;
     if (model.nodes.has(chart.near)) choose(chart.near);
@@ -1211,6 +1233,7 @@ function readValues(chart) {
     };
     const best = names.reduce((least, _, i) => (distance(i) < distance(least) ? i : least), 0);
     if (distance(best) < 14) chart.near = names[best];
+    tipPoint(chart, at);
     if (chart.many && chart.near && !chart.strong.includes(chart.near)) {
       entries.push([chart.near, number(value(best + 1)), "grey"]);
     }

@@ -61,12 +61,16 @@ function putLines() {
   const line = (series) => [series.node, newSeries(series)];
   view.lines = null;
   if (report.shown === null) {
+    view.strong = [];
     const each = runs.map(({ name, whole }) => ({ ...whole, node: name }));
     view.lines = ($("seeds").checked && all.groups.length ? all.groups : each).map(line);
   } else {
-    view.lines = [line(runs[report.shown].whole), ...linesOf()];
+    // The mean of one node is that node, but for what a process that sees all nodes has measured.
+    const { whole, curves } = runs[report.shown];
+    const means = curves.series.length > 1 || whole.consensus ? [line(whole)] : [];
+    view.lines = [...means, ...linesOf()];
+    view.strong = means.map(([name]) => name);
   }
-  view.strong = report.shown === null ? [] : [view.lines[0][0]];
   // On an ideal virtual network nothing takes time.
   const takesTime = view.lines.some(([, series]) => series.time_s.some((time) => time > 0));
   $("axis").querySelector("[value=time_s]").disabled = !takesTime;

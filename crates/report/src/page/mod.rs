@@ -144,6 +144,10 @@ fn distinguish(loaded: &mut [Loaded]) {
 fn one(loaded: &Loaded, runs: usize) -> One {
     let run = &loaded.run;
     let changes = run.summary.iter().flat_map(|summary| &summary.history);
+    let whole = match run.last.len() {
+        known if known < run.topology.nodes() => format!("mean of {}", count(known, "node")),
+        _ => "all nodes".to_string(),
+    };
     let only = std::slice::from_ref(&run);
     let notes = notes::notes(only).map(|notes| section("notes", "Notes", vec![notes]));
     let figures = vec![Block::Table(tables::summary(only)), Block::Text { text: about(run) }];
@@ -155,7 +159,7 @@ fn one(loaded: &Loaded, runs: usize) -> One {
         name: run.name.clone(),
         status: state::network(run),
         curves: loaded.curves(runs),
-        whole: lines::whole(run, "all nodes", runs),
+        whole: lines::whole(run, &whole, runs),
         marks: changes.map(|change| change.round).collect(),
         first: notes.into_iter().collect(),
         beside: vec![section("run", "The run", figures)],

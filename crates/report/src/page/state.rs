@@ -1,9 +1,9 @@
 //! What is known of a run and its nodes, in the form in which a node tells of its network.
 
-use std::fs;
+use std::{collections::BTreeMap, fs};
 
 use gradvine::{
-    run::{Run, STATUS_FILE, Status},
+    run::{Participation, Run, STATUS_FILE, Status},
     units::{NodeId, duration},
 };
 use gradvine_page::{Event, Link, Network, Node, VERSION};
@@ -109,7 +109,7 @@ fn node(run: &Run, node: NodeId) -> Node {
         round,
         reason,
         loss: last.and_then(|metric| metric.train_loss).filter(|_| !is_shared),
-        measures: last.map(measures).unwrap_or_default(),
+        measures: last.map(measures).or_else(|| Some(at_the_end(part?))).unwrap_or_default(),
         evaluated: seen,
         sent_bytes: run.sent(node.index()).map_or(0, |sent| sent[1]),
         received_bytes: received.fold(0, u64::saturating_add),
@@ -117,6 +117,14 @@ fn node(run: &Run, node: NodeId) -> Node {
         links,
         ..Node::default()
     }
+}
+
+/// The figures of a node that are in the summary.
+fn at_the_end(part: &Participation) -> BTreeMap<String, f64> {
+    let test = part.test.as_ref();
+    let known =
+        [("test_loss", test.map(|figures| figures.loss)), ("test_accuracy", part.test_accuracy)];
+    known.into_iter().filter_map(|(name, value)| Some((name.to_string(), value?))).collect()
 }
 
 /// The state of a node at the end, and why.
