@@ -8,18 +8,10 @@ use std::{fs, path::Path};
 use command::{ROOT, folder, gradvine, json};
 use serde_json::Value;
 
-const SMALL: [&str; 10] = [
-    "--set",
-    "data.source=breast-cancer",
-    "--set",
-    "model.kind=softmax",
-    "--set",
-    "optimizer.schedule=constant",
-    "--set",
-    "run.evaluate_every=5",
-    "--topologies",
-    "path:3",
-];
+/// The list of topologies of a small comparison.
+const SMALL: [&str; 2] = ["--topologies", "path:3"];
+/// Its settings: those of small runs without their topology.
+const SETTINGS: [&[&str]; 2] = [command::SMALL.split_at(2).1, &["--set", "run.evaluate_every=5"]];
 
 fn compared(args: &[&str]) -> Value {
     compared_for("20", args)
@@ -28,6 +20,7 @@ fn compared(args: &[&str]) -> Value {
 fn compared_for(rounds: &str, args: &[&str]) -> Value {
     let run = gradvine()
         .arg("compare")
+        .args(SETTINGS.concat())
         .args(SMALL)
         .args(["--rounds", rounds, "--json"])
         .args(args)
@@ -78,7 +71,7 @@ fn every_rule_meets_every_compressor_and_runs_as_simulate_does() {
     ];
     gradvine()
         .args(["simulate", "--rounds", "20", "--seed", "2", "-q", "--no-baseline"])
-        .args(&SMALL[..8])
+        .args(SETTINGS.concat())
         .args(sets.iter().flat_map(|set| ["--set", set]))
         .arg("--out")
         .arg(&out)
@@ -218,6 +211,7 @@ fn on_links_that_take_time_time_is_compared() {
         ])
         .arg(folder.path())
         .args(["--set", "network.latency_ms=20", "--set", "run.evaluate_every=1"])
+        .args(SETTINGS.concat())
         .args(SMALL)
         .assert()
         .success();
@@ -246,6 +240,7 @@ fn the_folder_holds_figures_and_pictures() {
     let run = gradvine()
         .args(["compare", "--rules", "dcd,naive", "--rounds", "20", "--seeds", "2", "--out"])
         .arg(&out)
+        .args(SETTINGS.concat())
         .args(SMALL)
         .assert()
         .success();

@@ -95,6 +95,14 @@ pub struct Table {
     pub left_out: String,
 }
 
+impl Table {
+    /// A table from which nothing is left out.
+    pub fn new(caption: impl Into<String>, head: &[&str], rows: Vec<Vec<Cell>>) -> Table {
+        let head = head.iter().map(|name| (*name).to_string()).collect();
+        Table { caption: caption.into(), head, rows, left_out: String::new() }
+    }
+}
+
 /// Test rows by class and predicted class.
 #[derive(Clone, Debug, Serialize)]
 pub struct Matrix {

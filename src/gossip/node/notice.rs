@@ -57,7 +57,7 @@ impl Notice {
     /// The notice in a frame at this position.
     ///
     /// # Errors
-    /// If it is none, or not of the node that it names.
+    /// If the bytes are no notice, or the node that they name has not signed them.
     pub(super) fn read(at: &At, payload: &[u8], signatures: &Signatures) -> Result<Notice, String> {
         let Some((by, signature)) =
             payload.split_first_chunk().filter(|(_, rest)| rest.len() == SIGNATURE)

@@ -55,13 +55,11 @@ pub(super) fn roc(all: &Figures) -> Vec<Block> {
             note,
             curves: drawn.iter().map(curve).collect(),
         }),
-        Block::Table(Table {
-            caption: "ROC: the share that is found, by the share of others that is taken for it"
-                .into(),
-            head: head.map(String::from).into(),
-            rows: drawn.iter().map(row).collect(),
-            left_out: String::new(),
-        }),
+        Block::Table(Table::new(
+            "ROC: the share that is found, by the share of others that is taken for it",
+            &head,
+            drawn.iter().map(row).collect(),
+        )),
     ]
 }
 
@@ -94,11 +92,10 @@ pub(super) fn calibration(all: &Figures) -> Vec<Block> {
                 Curve { name: "perfectly calibrated".into(), points: vec![[0.0, 0.0], [1.0, 1.0]] },
             ],
         }),
-        Block::Table(Table {
-            caption: "Calibration, in tenths of the greatest probability".into(),
-            head: head.map(String::from).into(),
-            rows: bins.iter().map(row).collect(),
-            left_out: String::new(),
-        }),
+        Block::Table(Table::new(
+            "Calibration, in tenths of the greatest probability",
+            &head,
+            bins.iter().map(row).collect(),
+        )),
     ]
 }

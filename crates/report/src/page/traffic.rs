@@ -8,6 +8,10 @@ use gradvine::{
 };
 use gradvine_page::{Block, Cell, Table};
 
+/// Columns of bytes.
+const PAYLOAD: &str = "payload";
+const WIRE: &str = "on the wire";
+
 /// The maximum number of rows of a table of nodes or links.
 const MOST_ROWS: usize = 200;
 /// The maximum length of a name in a table, in characters.
@@ -58,22 +62,11 @@ fn participants(run: &Run) -> Table {
             sent(2),
         ]
     };
-    let head = [
-        "node",
-        "rows",
-        "rounds",
-        "missed",
-        "test accuracy of its own model",
-        "payload",
-        "on the wire",
-        "dense gossip",
-    ];
-    Table {
-        caption: format!("Nodes of {}", short(&run.name, LONGEST)),
-        head: head.map(String::from).into(),
-        rows: (0..nodes.min(MOST_ROWS)).map(row).collect(),
-        left_out: rest(nodes, "nodes"),
-    }
+    let accuracy = "test accuracy of its own model";
+    let head = ["node", "rows", "rounds", "missed", accuracy, PAYLOAD, WIRE, "dense gossip"];
+    let rows = (0..nodes.min(MOST_ROWS)).map(row).collect();
+    let caption = format!("Nodes of {}", short(&run.name, LONGEST));
+    Table { left_out: rest(nodes, "nodes"), ..Table::new(caption, &head, rows) }
 }
 
 /// A link and its bytes.
@@ -160,22 +153,12 @@ fn links(run: &Run, loads: &[Load]) -> Table {
             bytes(1, |sent| sent.wire),
         ]
     };
-    let head = [
-        "link",
-        "weight",
-        "latency, one way",
-        "bandwidth",
-        "payload, forth",
-        "payload, back",
-        "on the wire, forth",
-        "on the wire, back",
-    ];
-    Table {
-        caption: format!("Links of {}, the busiest first", short(&run.name, LONGEST)),
-        head: head.map(String::from).into(),
-        rows: loads.iter().take(MOST_ROWS).map(row).collect(),
-        left_out: rest(loads.len(), "links"),
-    }
+    let sent = [PAYLOAD, WIRE].map(|what| ["forth", "back"].map(|way| format!("{what}, {way}")));
+    let mut head = vec!["link", "weight", "latency, one way", "bandwidth"];
+    head.extend(sent.iter().flatten().map(String::as_str));
+    let rows = loads.iter().take(MOST_ROWS).map(row).collect();
+    let caption = format!("Links of {}, the busiest first", short(&run.name, LONGEST));
+    Table { left_out: rest(loads.len(), "links"), ..Table::new(caption, &head, rows) }
 }
 
 fn rest(all: usize, what: &str) -> String {
