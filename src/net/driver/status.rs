@@ -23,6 +23,17 @@ use crate::{
     units::NodeId,
 };
 
+/// When a node of this process was last refused a file: they share the limit.
+static NO_FILES: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// How long that counts as a problem of each of them.
+const RECENT: Duration = Duration::from_secs(60);
+
+/// Notes that the process may open no more files.
+pub(crate) fn note_no_files() {
+    *NO_FILES.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+}
+
 /// The newest protocol version that a program knows, if any, and its name.
 type Program = (Option<u32>, String);
 
@@ -202,7 +213,12 @@ impl Status {
 
     /// The problem of the host as a whole.
     pub(crate) fn of_host(&self) -> Option<String> {
-        self.host.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let own = self.host.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        own.or_else(|| {
+            let last = *NO_FILES.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_recent = last.is_some_and(|last| last.elapsed() < RECENT);
+            is_recent.then(|| "this process may open no more files".to_string())
+        })
     }
 
     /// The run begins or continues here: a link that breaks from now on is lost until its session

@@ -47,7 +47,7 @@ use super::{
 use crate::{
     config::ConfigError,
     net::{
-        driver::status::Status,
+        driver::status::{Status, note_no_files},
         link::{handshake::version_of, hello::printable},
         neighbour::Neighbour,
         relay::reservations::{Reservations, relay_of},
@@ -489,7 +489,7 @@ impl SwarmTask {
             let trouble = dial_trouble(error, address, &peer.neighbour);
             tracing::debug!("node {}: {trouble}", peer.neighbour.name);
             if lacks_files(error) {
-                self.status.host_trouble("this process may open no more files".into());
+                note_no_files();
             }
             // Why the neighbour does not dial says more.
             if !dial.is_instead() {
@@ -557,7 +557,9 @@ impl SwarmTask {
             SwarmEvent::ListenerError { listener_id, error }
                 if !self.reservations.has(listener_id) =>
             {
-                let hint = if is_out_of_files(&error) { FILES } else { "" };
+                let no_files = is_out_of_files(&error);
+                no_files.then(note_no_files);
+                let hint = if no_files { FILES } else { "" };
                 self.status
                     .host_trouble(format!("this host cannot accept connections: {error}{hint}"));
             }
