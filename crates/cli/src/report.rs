@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use gradvine_report::{Loaded, check_named_once, check_replaceable, page};
-use gradvine_terminal::{Exit, print};
+use gradvine_terminal::{Exit, note, print};
 
 /// The arguments of `gradvine report`
 #[derive(clap::Args, Debug)]
@@ -12,7 +12,7 @@ Examples:
   gradvine report runs/first                          report.html in this folder
   gradvine report runs/* --out comparison.html        all of these compared
   gradvine report runs/first runs/second --figures figures
-  gradvine report runs/first --unfinished             while it runs, or after it was killed
+  gradvine report runs/first --unfinished             while it runs: no warning that it does
 
 Run directories are written by train, node and simulate. The page is the one that a node serves
 while it trains, with the data inside: it needs no network and no other file. It has a light and a
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// A folder for the curves as SVG files; may exist
     #[arg(long, value_name = "DIR")]
     figures: Option<PathBuf>,
-    /// Accept runs without summary.json, as far as they have come
+    /// Do not warn of runs that are not over, and are shown as far as they have come
     #[arg(long)]
     unfinished: bool,
     /// Do not print what was written: only errors
@@ -43,8 +43,16 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     check_named_once(&args.runs)?;
     check_replaceable(&args.out)?;
-    let runs = args.runs.iter().map(|path| Loaded::load(path, args.unfinished));
-    let page = page(runs.collect::<Result<_, _>>()?);
+    let runs = args.runs.iter().map(|path| Loaded::load(path, true));
+    let runs: Vec<Loaded> = runs.collect::<Result<_, _>>()?;
+    for run in runs.iter().filter(|one| !args.unfinished && one.run.summary.is_none()) {
+        note!(
+            "warning: {} has no summary.json: it runs, or was killed; it is shown as far as it \
+             has come",
+            run.run.path.display()
+        );
+    }
+    let page = page(runs);
     page.write(&args.out, args.figures.as_deref())?;
     if !args.quiet {
         print(&page.written(&args.out, args.figures.as_deref()))?;

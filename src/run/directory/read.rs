@@ -125,7 +125,7 @@ impl Run {
         if !unfinished {
             present(
                 "summary.json",
-                "the run is not over, or was killed; --unfinished reads it as far as it has come",
+                "the run is not over, or was killed; `unfinished` reads it as far as it has come",
             )?;
         }
         let experiment = Experiment::load(&file("experiment.toml"), &[])?;
