@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// What the page of a run reads.
-fn page(run: &Path) -> Value {
+pub(crate) fn page(run: &Path) -> Value {
     let folder = folder();
     let out = folder.path().join("report.page");
     gradvine().arg("report").arg(run).args(["-q", "--out"]).arg(&out).assert().success();

@@ -1,11 +1,15 @@
 //! Warnings of real runs: in the table, in the summary, on the report's page.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{folder, gradvine, json};
+use crate::{
+    command::{folder, gradvine, json},
+    report::blocks,
+    report_quality::page,
+};
 
 /// A run on the files `a.csv`, `b.csv` and `c.csv`, one for each node.
 struct Sites {
@@ -47,19 +51,16 @@ impl Sites {
             self.table.lines().filter_map(|line| line.strip_prefix(start)).collect();
         assert_eq!(printed, listed, "{}", self.table);
         let page = page(&self.run());
-        assert_eq!(page.matches(">Warning, run<").count(), listed.len());
-        for warning in &listed {
-            let text = warning.replace('"', "&quot;").replace('\'', "&apos;");
-            assert!(page.contains(&format!(": {text}.</li>")), "{text}");
-        }
+        let notes = blocks(&page["runs"][0]);
+        let notes = notes.iter().find(|block| block["kind"] == "notes");
+        let notes = notes.map_or(&[][..], |block| block["notes"].as_array().unwrap());
+        let warned: Vec<&str> = (notes.iter())
+            .filter(|note| note["level"] == "warning")
+            .map(|note| note["text"].as_str().unwrap().strip_suffix('.').unwrap())
+            .collect();
+        assert_eq!(warned, listed);
         listed
     }
-}
-
-fn page(run: &Path) -> String {
-    let out = run.join("report.html");
-    gradvine().arg("report").arg(run).args(["-q", "--out"]).arg(&out).assert().success();
-    fs::read_to_string(out).unwrap()
 }
 
 /// A number from 0 to 1 that looks random.
