@@ -219,7 +219,7 @@ fn together_from(
     let (leave, mut asked) = (AtomicBool::new(false), None);
     let leave = &leave;
     let (sender, reports) = mpsc::sync_channel(MAX_UNSEEN.max(2 * count));
-    let mut results: Vec<Option<Result<Ended, RunError>>> = (0..count).map(|_| None).collect();
+    let mut results = Results { of: (0..count).map(|_| None).collect(), known: 0 };
     thread::scope(|scope| {
         for (mut worker, spec) in workers.into_iter().zip(specs) {
             let (id, board) = (worker.id, Arc::clone(&worker.board));
@@ -237,14 +237,14 @@ fn together_from(
             });
             if let Err(error) = started {
                 let text = format!("node {id} cannot be started: {error}");
-                results[id.index()] = Some(Err(RunError::Host(text)));
+                results.add(id, Err(RunError::Host(text)));
                 leave.store(true, Ordering::Relaxed);
             }
         }
         drop(sender);
         loop {
             match reports.recv_timeout(POLL) {
-                Ok(Report::Ended(id, ended)) => results[id.index()] = Some(ended),
+                Ok(Report::Ended(id, ended)) => results.add(id, ended),
                 Ok(report) => report.pass_on(observer),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -259,7 +259,7 @@ fn together_from(
         }
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
-    verdict(results)
+    results.verdict()
 }
 
 /// The host of one node of all, which opens its links once.
@@ -277,26 +277,42 @@ impl Network for Worker {
     }
 }
 
-/// All results, or the first failure that caused the others.
-fn verdict(results: Vec<Option<Result<Ended, RunError>>>) -> Result<Vec<Ended>, RunError> {
-    let (mut ended, mut failures) = (Vec::new(), Vec::new());
-    for result in results {
-        match result {
-            Some(Ok(one)) => ended.push(one),
-            Some(Err(error)) => failures.push(error),
-            None => {
-                failures.push(RunError::Network("a node's thread ended without a result".into()));
+/// How the nodes have ended, with the order in which they did.
+struct Results {
+    of: Vec<Option<(usize, Result<Ended, RunError>)>>,
+    known: usize,
+}
+
+impl Results {
+    fn add(&mut self, node: NodeId, ended: Result<Ended, RunError>) {
+        self.of[node.index()] = Some((self.known, ended));
+        self.known += 1;
+    }
+
+    /// All results, or the failure that caused the others: of those of one kind the first.
+    fn verdict(self) -> Result<Vec<Ended>, RunError> {
+        let (mut ended, mut failures) = (Vec::new(), Vec::new());
+        let last = self.known;
+        for result in self.of {
+            match result {
+                Some((_, Ok(one))) => ended.push(one),
+                Some((order, Err(error))) => failures.push((order, error)),
+                None => {
+                    let text = "a node's thread ended without a result".into();
+                    failures.push((last, RunError::Network(text)));
+                }
             }
         }
+        let kind = |error: &RunError| match error {
+            RunError::Failed { failure: Failure::Left { .. }, .. } => 3,
+            RunError::Failed { failure: Failure::Link { .. }, .. } => 2,
+            // All nodes share this host, and the first one to give up may not know the cause.
+            RunError::Host(_) => 0,
+            _ => 1,
+        };
+        failures.sort_by_key(|(order, error)| (kind(error), *order));
+        failures.into_iter().next().map_or(Ok(ended), |(_, error)| Err(error))
     }
-    failures.sort_by_key(|error| match error {
-        RunError::Failed { failure: Failure::Left { .. }, .. } => 3,
-        RunError::Failed { failure: Failure::Link { .. }, .. } => 2,
-        // All nodes share this host, and the first one to give up may not know the cause.
-        RunError::Host(_) => 0,
-        _ => 1,
-    });
-    failures.into_iter().next().map_or(Ok(ended), Err)
 }
 
 /// One host and worker per node, on free ports, with keys made for this run.

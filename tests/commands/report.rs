@@ -200,11 +200,12 @@ fn runs_that_differ_in_their_seeds_are_one_line_with_its_interval() {
     let two = [seeds[1].as_str(), PLAIN[0], PLAIN[1]];
     let three = [seeds[2].as_str(), PLAIN[0], PLAIN[1]];
     let other = ["rule.kind=choco", "compressor.bits=4"];
-    let (_folder, paths) = runs(&[("a", &each), ("b", &two), ("other", &other), ("c", &three)]);
+    let (_folder, paths) =
+        runs(&[("a", &each), ("b", &two), ("other", &other), ("c", &three), ("a-again", &each)]);
     let page = data(&page(&paths, &[]));
     let groups = page["all"]["groups"].as_array().unwrap();
     let names: Vec<&Value> = groups.iter().map(|group| &group["node"]).collect();
-    assert_eq!(names, ["a and 2 more seeds", "other"]);
+    assert_eq!(names, ["a and 2 more seeds", "other", "a-again"]);
     let of = |run: usize| page["runs"][run]["whole"]["loss"][7].as_f64().unwrap();
     let values = [of(0), of(1), of(3)];
     let mean = values.iter().sum::<f64>() / 3.0;
@@ -459,6 +460,7 @@ fn long_runs_and_many_nodes_make_no_large_page() {
         assert!((100..=401).contains(&rounds.len()), "{}", rounds.len());
         assert_eq!((&rounds[0], &rounds[rounds.len() - 1]), (&json!(1), &json!(20_000)));
     }
+    assert!(html.contains("Curves are thinned to 400 points"));
 
     let wide = folder.path().join("wide");
     gradvine()

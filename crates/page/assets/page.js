@@ -396,6 +396,12 @@ function requestFrame() {
   if (frame === 0 && waiting.size > 0 && !document.hidden) frame = requestAnimationFrame(render);
 }
 
+/** Renders all parts now: what was written does not change. */
+function drawAll() {
+  show($("main"), true);
+  for (const draws of Object.values(PARTS)) while (draws() === "unfinished");
+}
+
 /** Renders what waits, until the time for one frame is used up; the rest follows in the next. */
 function render() {
   frame = 0;
@@ -1510,7 +1516,7 @@ function start() {
     accept(status, true);
     connection.state = "saved";
     showConnection();
-    schedule();
+    drawAll();
   } catch (error) {
     if (!(error instanceof Trouble)) console.error(error);
     complain(error instanceof Trouble ? error.message : "The data in this file cannot be read.");

@@ -42,9 +42,7 @@ function showRun(index) {
   show($("seeds-label"), index === null && all.groups.length > 0);
   $("which").value = index ?? "";
   showConnection();
-  // Nothing moves here: all is drawn at once.
-  show($("main"), true);
-  for (const draws of Object.values(PARTS)) while (draws() === "unfinished");
+  drawAll();
 }
 
 /** Shows the run of a line. */

@@ -6,7 +6,11 @@ use std::collections::BTreeMap;
 use gradvine::run::{Point, Run, Span};
 use gradvine_page::Series;
 
-use super::{MOST_RUNS, graph::content, words::seven_digits};
+use super::{
+    MOST_RUNS,
+    graph::content,
+    words::{count, seven_digits},
+};
 use crate::{chart::Dot, interval::Interval};
 
 /// Points of the lines of all runs together, and of one.
@@ -26,10 +30,14 @@ const FIGURES: [Figure; 4] = [
     ("test_loss", |point| point.test_loss),
 ];
 
+/// The maximum number of points of a line on a page of so many runs.
+pub(super) fn most(runs: usize) -> usize {
+    (ALL / runs).clamp(LEAST, MOST)
+}
+
 /// The line of a run on a page of so many runs.
 pub(super) fn whole(run: &Run, name: &str, runs: usize) -> Series {
-    let most = (ALL / runs).clamp(LEAST, MOST);
-    let kept = kept(&run.points, most);
+    let kept = kept(&run.points, most(runs));
     let mut series = Series::named(name);
     for point in &kept {
         begin(&mut series, point.round, point.time_s, point.payload);
@@ -82,32 +90,39 @@ fn kept(points: &[Point], most: usize) -> Vec<&Point> {
 }
 
 /// Runs that differ in their seeds only, as one line each, and the others as they are; empty if
-/// each differs from all others in something else.
+/// each differs from all others in something else. Two runs with the same seeds, such as one that
+/// was repeated, stay two lines.
 pub(super) fn groups(runs: &[&Run]) -> Vec<Series> {
-    let mut groups: Vec<(String, Vec<&Run>)> = Vec::new();
+    let mut groups: Vec<(String, Vec<(String, &Run)>)> = Vec::new();
     for run in runs.iter().take(MOST_RUNS) {
-        let plan = without_seeds(run);
-        match groups.iter_mut().find(|(known, _)| *known == plan) {
-            Some((_, members)) => members.push(run),
-            None => groups.push((plan, vec![run])),
+        let plan = settings(run, false) + &content(&run.topology);
+        let seeds = settings(run, true);
+        let takes = |(known, members): &&mut (String, Vec<(String, &Run)>)| {
+            *known == plan && members.iter().all(|(others, _)| *others != seeds)
+        };
+        match groups.iter_mut().find(takes) {
+            Some((_, members)) => members.push((seeds, run)),
+            None => groups.push((plan, vec![(seeds, run)])),
         }
     }
     if groups.iter().all(|(_, members)| members.len() == 1) {
         return Vec::new();
     }
-    let line = |(_, members): &(String, Vec<&Run>)| match members.as_slice() {
-        [run] => whole(run, &run.name, runs.len()),
-        several => over_seeds(several, runs.len()),
+    let line = |(_, members): &(String, Vec<(String, &Run)>)| {
+        let members: Vec<&Run> = members.iter().map(|(_, run)| *run).collect();
+        match members.as_slice() {
+            [run] => whole(run, &run.name, runs.len()),
+            several => over_seeds(several, runs.len()),
+        }
     };
     groups.iter().map(line).collect()
 }
 
-/// All that a run was asked to do, but for its seeds.
-fn without_seeds(run: &Run) -> String {
+/// The seeds of a run, or all its other settings.
+fn settings(run: &Run, seeds: bool) -> String {
     let is_seed = |key: &str| key == "seed" || key.ends_with(".seed");
-    let settings = run.settings.iter().filter(|(key, _)| !is_seed(key));
-    settings.map(|(key, value)| format!("{key}={value}\n")).collect::<String>()
-        + &content(&run.topology)
+    let settings = run.settings.iter().filter(|(key, _)| is_seed(key) == seeds);
+    settings.map(|(key, value)| format!("{key}={value}\n")).collect()
 }
 
 /// The mean of runs at the rounds that all have, and its interval.
@@ -118,10 +133,9 @@ fn over_seeds(runs: &[&Run], all: usize) -> Series {
     }
     rounds.retain(|_, points| points.len() == runs.len());
     let means: Vec<Point> = rounds.iter().map(|(round, points)| mean(*round, points)).collect();
-    let most = (ALL / all).clamp(LEAST, MOST);
-    let name = format!("{} and {} more seeds", runs[0].name, runs.len() - 1);
-    let mut series = Series::named(name.replace("1 more seeds", "1 more seed"));
-    let kept = kept(&means, most);
+    let others = count(runs.len() - 1, "more seed");
+    let mut series = Series::named(format!("{} and {others}", runs[0].name));
+    let kept = kept(&means, most(all));
     for point in &kept {
         begin(&mut series, point.round, point.time_s, point.payload);
     }

@@ -150,7 +150,7 @@ fn one(loaded: &Loaded, runs: usize) -> One {
     };
     let only = std::slice::from_ref(&run);
     let notes = notes::notes(only).map(|notes| section("notes", "Notes", vec![notes]));
-    let figures = vec![Block::Table(tables::summary(only)), Block::Text { text: about(run) }];
+    let figures = vec![Block::Table(tables::summary(only)), Block::Text { text: about(run, runs) }];
     let mut rest = vec![section("quality", "How good the model is", quality::blocks(run))];
     rest.push(section("traffic", "Bytes", traffic::blocks(run)));
     rest.push(section("topology", "Topology", graph::blocks(run)));
@@ -172,7 +172,8 @@ fn all(runs: &[&Run]) -> All {
     let mut first = vec![Block::Table(tables::summary(runs))];
     first.push(Block::Text {
         text: "* the best of its column among runs that came to their end. Lower is better for \
-               losses, distances and bytes."
+               losses, distances and bytes. The band of a curve reaches from the least to the \
+               greatest of the run's nodes; of seeds it is the 95 % interval of their mean."
             .into(),
     });
     first.extend(notes::notes(runs));
@@ -200,9 +201,13 @@ fn section(id: &'static str, title: &str, blocks: Vec<Block>) -> Section {
     Section { id, title: title.into(), blocks }
 }
 
-/// What a run was, in sentences.
-fn about(run: &Run) -> String {
+/// What a run was, in sentences; it is one of so many.
+fn about(run: &Run, runs: usize) -> String {
     let mut text = format!("{}.", run.path.display());
+    let most = lines::most(runs);
+    if run.points.len() > most {
+        text += &format!(" Curves are thinned to {most} points that keep the peaks of the loss.");
+    }
     let Some(summary) = &run.summary else { return text };
     let Summary { parameters, nodes, pooled, digest, .. } = summary;
     text += &format!(" {} on {}.", count(*parameters, "parameter"), count(*nodes, "node"));
