@@ -385,3 +385,27 @@ fn neighbours_of(id: NodeId, design: &Design, peers: &[PeerId]) -> Vec<Neighbour
     };
     design.topology.neighbours(id).iter().map(neighbour).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_failure_of_its_kind_is_the_cause() {
+        let failed = |text: &str| Err(RunError::Network(text.into()));
+        let told = |ends: &[(u32, Result<Ended, RunError>)]| {
+            let mut results = Results { of: (0..3).map(|_| None).collect(), known: 0 };
+            for (node, ended) in ends {
+                let Err(error) = ended else { continue };
+                results.add(NodeId(*node), Err(error.clone()));
+            }
+            results.verdict().unwrap_err().to_string()
+        };
+        let waits = (0, failed("node 0 waits for 1"));
+        let file = (1, failed("a file cannot be opened"));
+        let host = (2, Err(RunError::Host("this host is out of files".into())));
+        assert!(told(&[file.clone(), waits.clone()]).contains("a file cannot be opened"));
+        assert!(told(&[waits.clone(), file.clone()]).contains("node 0 waits for 1"));
+        assert!(told(&[waits, file, host]).contains("this host is out of files"));
+    }
+}
