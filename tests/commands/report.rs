@@ -272,6 +272,13 @@ fn summaries_list_the_bytes_of_each_link() {
     // Of the others the summary has the figures at the end.
     let ends = json(&train.join("summary.json"))["participation"]["0"]["test_accuracy"].clone();
     assert_eq!(run["status"]["nodes"][0]["measures"]["test_accuracy"], ends);
+    // Its events are those that the node saw; a file that cannot be read is named.
+    let own = train.join("nodes/1/run");
+    let events = |page: &str| data(page)["runs"][0]["status"]["events"].clone();
+    assert_eq!(events(&shown), json(&own.join("status.json"))["events"]);
+    fs::write(own.join("status.json"), "{").unwrap();
+    let text = events(&page(&[own], &[])).to_string();
+    assert!(text.contains("status.json has no events that can be read: EOF"), "{text}");
 }
 
 #[test]

@@ -148,7 +148,7 @@ pub struct Link {
 }
 
 /// Something that has happened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// Greater than that of every event before.
     pub number: u64,

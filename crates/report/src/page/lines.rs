@@ -89,9 +89,9 @@ fn kept(points: &[Point], most: usize) -> Vec<&Point> {
     kept.iter().filter_map(|dot| points.get(dot.x as usize)).collect()
 }
 
-/// Runs that differ in their seeds only, as one line each, and the others as they are; empty if
-/// each differs from all others in something else. Two runs with the same seeds, such as one that
-/// was repeated, stay two lines.
+/// One line for each group of runs in which only the seeds differ, and one for each other run;
+/// empty without such a group. Two runs with the same seeds are never in one group: a repeated run
+/// is no second seed.
 pub(super) fn groups(runs: &[&Run]) -> Vec<Series> {
     let mut groups: Vec<(String, Vec<(String, &Run)>)> = Vec::new();
     for run in runs.iter().take(MOST_RUNS) {

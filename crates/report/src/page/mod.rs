@@ -98,7 +98,7 @@ struct All {
     status: Network,
     curves: Curves,
     marks: Vec<u64>,
-    /// Runs that differ in their seeds only, as one line each; empty if there are none.
+    /// One line for each group of runs in which only the seeds differ; empty without such a group.
     groups: Vec<Series>,
     first: Vec<Section>,
     beside: Vec<Section>,

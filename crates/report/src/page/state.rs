@@ -1,6 +1,6 @@
 //! What is known of a run and its nodes, in the form in which a node tells of its network.
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, io::ErrorKind};
 
 use gradvine::{
     run::{Participation, Run, STATUS_FILE, Status},
@@ -167,19 +167,31 @@ fn links(run: &Run, node: NodeId) -> Vec<Link> {
 
 /// What a node saw, if the run directory is that of one; then the changes of the members.
 fn events(run: &Run) -> Vec<Event> {
-    let seen = fs::read(run.path.join(STATUS_FILE)).ok();
-    let seen = seen.and_then(|bytes| serde_json::from_slice::<Network>(&bytes).ok());
-    let mut events = seen
-        .filter(|network| network.version == VERSION)
-        .map_or_else(Vec::new, |network| network.events);
+    let mut events = seen(run).unwrap_or_else(|error| {
+        let text = format!("{STATUS_FILE} has no events that can be read: {error}");
+        vec![Event { level: "warning".into(), text, ..Event::default() }]
+    });
     let changes = run.summary.iter().flat_map(|summary| &summary.history);
     let next = events.last().map_or(0, |event| event.number + 1);
     events.extend((next..).zip(changes).map(|(number, change)| Event {
         number,
-        time: String::new(),
         level: "info".into(),
-        node: String::new(),
-        text: format!("After round {}, {}.", change.round, &describe(change)),
+        text: format!("After round {}, {}.", change.round, describe(change)),
+        ..Event::default()
     }));
     events
+}
+
+/// The events that a node saw; none if it wrote no file of them.
+fn seen(run: &Run) -> Result<Vec<Event>, String> {
+    let bytes = match fs::read(run.path.join(STATUS_FILE)) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error.to_string()),
+    };
+    let network: Network = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+    match network.version {
+        VERSION => Ok(network.events),
+        other => Err(format!("its version is {other}, and this program reads {VERSION}")),
+    }
 }
