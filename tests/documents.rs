@@ -113,6 +113,14 @@ fn the_site_has_each_page_once() {
     }
 }
 
+#[cfg(feature = "net")]
+#[test]
+fn the_change_log_names_the_wire_format() {
+    let log = fs::read_to_string(root().join("CHANGELOG.md")).unwrap();
+    let row = format!("| wire | {}:", gradvine::net::VERSION);
+    assert!(log.contains(&row), "CHANGELOG.md lacks `{row}`");
+}
+
 #[test]
 fn these_checks_find_what_they_look_for() {
     let page = "# A `first`, and more\n[here](#a-first-and-more) ```\n[no](x)\n``` [b](../c.md#d)";

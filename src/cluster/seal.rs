@@ -4,12 +4,13 @@
 //!   that it got. A record passes through other nodes, which can leave it out only.
 //! * Upon the records of all nodes: each must have the signature of its node. Otherwise the
 //!   neighbour on the way to that node has changed it.
-//! * The root of the tree has formed the sums and the mean. If it has signed others than this node
-//!   got, somebody between them has changed them. Nodes above this one that have signed the same as
-//!   this node have been given it, too; the first one above them that has not is at fault.
+//! * The root of the tree forms a plain mean. If it has signed another one than this node got, or
+//!   other sums, somebody between them has changed them. Nodes above this one that have signed the
+//!   same as this node have been given it, too; the first one above them that has not is at fault.
 //!
-//! A root that is hostile itself can form other sums and another mean; it cannot give different
-//! ones to different nodes without signing one of them.
+//! A root that is hostile itself can form another plain mean, as any node can by its own model. It
+//! cannot give different ones to different nodes without signing one of them. Sums, and a mean that
+//! withstands wrong models, are formed by each node of what all have signed (`gossip::tree`).
 
 use std::sync::Arc;
 

@@ -15,7 +15,7 @@ use crate::{
     gossip::{
         frame::{self, Header},
         plan::At,
-        tree::{INITIAL, LAST_CALL, MEAN, SETUP, SIGNATURE, STOP, SUMMARY},
+        tree::{INITIAL, LAST_CALL, MEAN, Readers, SETUP, SIGNATURE, STOP, SUMMARY},
     },
     run::Whole,
     units::{NodeId, Round},
@@ -34,7 +34,8 @@ pub(super) enum Lie {
     Dictates,
     /// It asks all to remove their checkpoints, and to write others all the time.
     Deletes,
-    /// It changes these frames of the spanning tree, which go down.
+    /// It changes these frames of the spanning tree, which go down: what others have given or,
+    /// where the root has formed something of that, the result.
     Tree(u8),
     /// It changes what others give to these flights of the tree, on its way up.
     Up(u8),
@@ -52,6 +53,7 @@ pub(super) const TREE: [Lie; 3] = [Lie::Tree(SETUP), Lie::Tree(MEAN), Lie::Tree(
 
 /// The flights in which each node gives something of its own, with its signature.
 pub(super) const UP: [Lie; 3] = [Lie::Up(SETUP), Lie::Up(INITIAL), Lie::Up(MEAN)];
+pub(super) const DOWN: [Lie; 3] = [Lie::Tree(SETUP), Lie::Tree(INITIAL), Lie::Tree(MEAN)];
 
 pub(super) struct Liar {
     pub node: NodeId,
@@ -94,10 +96,11 @@ impl Liar {
         let is_down = usize::from(header.at.exchange) >= height;
         let lie = if is_down { Lie::Tree } else { Lie::Up }(header.at.flight);
         // The lowest bit of the last number.
+        let is_formed = whole.design.node(self.node, None, Readers::Everyone).liars.is_none();
         let number = match (is_down, header.at.flight) {
             (true, SUMMARY) => payload.len().checked_sub(1),
-            (true, _) => payload.len().checked_sub(4),
-            (false, _) => of_another(self.node, payload),
+            (true, MEAN) if is_formed => payload.len().checked_sub(4),
+            (_, _) => of_another(self.node, payload),
         };
         let Some(number) = number.filter(|_| self.lie == lie) else { return frame };
         self.times += 1;
@@ -167,8 +170,7 @@ impl Liar {
     }
 }
 
-/// The first byte of the last number of another node's record, if it has one, among records that go
-/// up the tree.
+/// The first byte of the last number of another node's record, if it has one, among these records.
 fn of_another(node: NodeId, records: &[u8]) -> Option<usize> {
     let mut at = 0;
     while let Some(head) = records.get(at..at + 8) {

@@ -188,6 +188,7 @@ struct Trees {
     averaging: Averaging,
     mean: TreePlan,
     summary: TreePlan,
+    readers: Readers,
 }
 
 impl Trees {
@@ -196,20 +197,26 @@ impl Trees {
         let (nodes, parameters) = (topology.nodes(), config.x.len());
         let (liars, signatures) = (config.liars, Signatures::new(config.signer.clone()));
         let averaging = Averaging { liars, signatures, ..Averaging::of_all(nodes) };
+        let models = |flight, averaging: &Averaging| {
+            TreePlan::models(topology, flight, parameters, averaging, *readers)
+        };
         let initial = config.initial_from.map(|from| {
             // Its signed model is passed on, whatever the rule.
             let initial = Averaging { givers: vec![from], liars: Some(0), ..averaging.clone() };
-            let plan = TreePlan::initial(topology, parameters, &initial);
+            let plan = models(INITIAL, &initial);
             (initial, plan)
         });
+        let passes_on = |setup: &Setup| *readers == Readers::Everyone && !setup.is_kept();
+        let of_setup = |setup: &Setup| TreePlan::setup(topology, setup.length(), passes_on(setup));
         let calls = plan::is_asynchronous(&*config.plan);
         Trees {
-            setup: setup.as_ref().map(|setup| TreePlan::setup(topology, setup.length())),
+            setup: setup.as_ref().map(of_setup),
             initial,
             end_of_calls: calls.then(|| EndOfCalls(Arc::clone(topology))),
-            mean: TreePlan::mean(topology, parameters, &averaging),
+            mean: models(MEAN, &averaging),
             averaging,
             summary: TreePlan::summary(topology, *readers),
+            readers: *readers,
         }
     }
 }

@@ -133,6 +133,35 @@ fn record(node: u32, record: &[u8]) -> Vec<u8> {
     [&node.to_le_bytes()[..], &length.to_le_bytes(), record, &[0; SIGNATURE]].concat()
 }
 
+/// Where all nodes get the records of all, each merges them; what the root has merged is nothing.
+#[test]
+fn a_node_merges_the_records_of_all_nodes_itself() {
+    let all = [record(0, &[0, 100]), record(1, &[1, 101]), record(2, &[2, 102])];
+    let down = |payload: &[u8]| answered_with(vec![2, 102], 2, 1, 3, payload);
+    assert_eq!(down(&all.concat()), None);
+    let without_last = down(&all[..2].concat()).unwrap_or_default();
+    assert!(without_last.contains("2 records where 3 nodes take part"), "{without_last}");
+    let wrong = down(&[&all[0][..], &record(1, &[255]), &all[2]].concat()).unwrap_or_default();
+    assert!(wrong.contains("setup record of node 1: 255 means nothing"), "{wrong}");
+    let merged = down(&[0, 100, 1, 101, 2, 102]).unwrap_or_default();
+    assert!(merged.contains("cut short"), "{merged}");
+}
+
+#[test]
+fn a_node_that_has_kept_the_merged_record_accepts_no_other() {
+    let down = |kept: &[u8], payload: &[u8]| {
+        let mut spec = specs("path:3", Readers::Everyone, &Arc::default()).swap_remove(2);
+        spec.config.setup = Some(Setup::new(vec![2, 102], merge()).keep(kept.to_vec()));
+        let mut node = Driven::new(spec);
+        node.settle(Input::Start);
+        node.refuses(1, sealed(At { round: Round(0), flight: SETUP, exchange: 3 }, payload))
+    };
+    let kept = [0, 100, 1, 101, 2, 102];
+    assert_eq!((down(&kept, &kept), down(&[], &kept)), (None, None));
+    let other = down(&kept, &[0, 100, 1, 101, 2, 103]).unwrap_or_default();
+    assert!(other.contains("it is not the one that this node has kept"), "{other}");
+}
+
 #[test]
 fn a_record_may_be_as_long_as_the_nodes_own() {
     let long = 2 * RECORD_LIMIT;

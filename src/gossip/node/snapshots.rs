@@ -9,7 +9,7 @@ use crate::{
         program::Program,
         snapshot::{Rejoin, Snapshot},
         traffic::Traffic,
-        tree::{Averaging, TreePlan},
+        tree::{Averaging, INITIAL, TreePlan},
     },
     state::{State, Visitor},
     units::Round,
@@ -38,7 +38,8 @@ impl Node {
         node.transfer.count_from(traffic, &[]);
         node.stopping = patience.map(|patience| node.watch(patience, rounds));
         let initial = Averaging { givers, ..node.trees.averaging.clone() };
-        let plan = TreePlan::initial(&node.topology, node.parameters, &initial);
+        let (topology, readers) = (&node.topology, node.trees.readers);
+        let plan = TreePlan::models(topology, INITIAL, node.parameters, &initial, readers);
         node.trees.initial = Some((initial, plan));
         node.local.x = own.unwrap_or(node.local.x);
         node.program = Program::at(rounds);

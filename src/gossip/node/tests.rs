@@ -429,12 +429,14 @@ fn tallies_go_to_the_root() {
 fn the_setup_comes_first() {
     let merge: Merge = Arc::new(|records: &[&[u8]]| Ok(records.concat()));
     let setup = |record: &[u8]| Some(Setup::new(record.to_vec(), Arc::clone(&merge)));
-    let signed = [&b"b"[..], &[0; SIGNATURE]].concat();
-    let up = sealed(at(0, SETUP, 0), &records(&[(1, &signed)]));
-    let down = sealed(at(0, SETUP, 1), b"ab");
+    let signed = |record: &[u8]| [record, &[0; SIGNATURE]].concat();
+    let up = sealed(at(0, SETUP, 0), &records(&[(1, &signed(b"b"))]));
+    // Each node merges all records itself.
+    let all = records(&[(0, &signed(b"a")), (1, &signed(b"b"))]);
+    let down = sealed(at(0, SETUP, 1), &all);
     let begin = || vec![Effect::Prepared(b"ab".to_vec()), compute(0, X[0], &[0.0, 0.0])];
     let root = node(0, "complete:2", "kind = 'd-psgd'", |config| config.setup = setup(b"a"));
-    let mut after = vec![recycle(up.clone()), send(OTHER, at(0, SETUP, 1), b"ab")];
+    let mut after = vec![recycle(up.clone()), send(OTHER, at(0, SETUP, 1), &all)];
     after.extend(begin());
     plays("the root", root, [(Input::Start, vec![]), (arrives(up.clone()), after)]);
     let leaf = node(1, "complete:2", "kind = 'd-psgd'", |config| config.setup = setup(b"b"));

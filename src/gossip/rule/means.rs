@@ -5,7 +5,7 @@
 use super::{
     super::{
         plan::{flights, is_asynchronous},
-        tree::{Averaging, Mean, TreePlan},
+        tree::{Averaging, MEAN, Mean, Readers, TreePlan},
     },
     prelude::*,
 };
@@ -31,7 +31,8 @@ impl Prepared {
         }
         let inner = self.spawn;
         let averaging = Averaging { liars, ..Averaging::of_all(topology.nodes()) };
-        let tree = Arc::new(TreePlan::mean(topology, numbers, &averaging));
+        let tree = TreePlan::models(topology, MEAN, numbers, &averaging, Readers::Root);
+        let tree = Arc::new(tree);
         let flight = flights(&*self.plan).last().map_or(0, |last| last + 1);
         let mut steps = self.plan.steps().to_vec();
         steps.extend([Step::Launch(flight), Step::Land { flight, lag: 0 }]);

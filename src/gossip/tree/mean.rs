@@ -2,8 +2,9 @@
 //!
 //! A sum hides what a node has given. One member dictates the mean by its own model, so nothing is
 //! lost if it can change the sum, too. A rule that withstands wrong models needs another mean: each
-//! model travels to the root with its signature, and the root forms per coordinate the mean without
-//! the greatest and the smallest values. So no node moves the mean out of the range of the others.
+//! model travels with its signature, up to the root and down to all. Each node forms per coordinate
+//! the mean without the greatest and the smallest values. So no node moves it out of the range of
+//! the others, the root neither.
 //!
 //! The mean of `trimmed-mean` (BRIDGE-T) between neighbours is of the same kind.
 //! DIFFERENCE: `clipped-gossip` clips differences to its own model. The mean must be the same at
@@ -33,6 +34,8 @@ pub struct Mean {
     flight: u8,
     height: u16,
     root: bool,
+    /// Whether the models of all nodes come down, and not their mean.
+    passes_on: bool,
     len: usize,
     averaging: Averaging,
     gathered: Gathered,
@@ -64,6 +67,7 @@ impl Mean {
             flight,
             height: plan.height(),
             root: plan.is_root(node),
+            passes_on: plan.passes_on(),
             len,
             averaging: averaging.clone(),
             gathered,
@@ -87,8 +91,8 @@ impl Mean {
                 std::mem::take(sum).into_iter().map(|sum| (sum / models) as f32).collect()
             }
             Gathered::Each(records) => {
-                let signed = records.take();
-                let models = signed.iter().filter_map(|(_, signed)| Some(split(signed)?.0));
+                let signed = records.held().iter();
+                let models = signed.filter_map(|(_, signed)| Some(split(signed)?.0));
                 let models: Vec<&[[u8; 4]]> =
                     models.map(|model| model.as_chunks().0).filter(|all| !all.is_empty()).collect();
                 let at = |i: usize, k: usize| f32::from_le_bytes(models[i][k]);
@@ -116,7 +120,7 @@ impl Mean {
 
 impl Party for Mean {
     fn outgoing(&mut self, local: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
-        if at.exchange >= self.height {
+        if at.exchange >= self.height && !self.passes_on {
             return out.vector(&self.mean);
         }
         match &mut self.gathered {
@@ -129,7 +133,13 @@ impl Party for Mean {
         }
     }
 
-    fn received(&mut self, _: &mut Local, _: &At, from: NodeId, payload: &Payload<'_>) -> Received {
+    fn received(
+        &mut self,
+        _: &mut Local,
+        at: &At,
+        from: NodeId,
+        payload: &Payload<'_>,
+    ) -> Received {
         match (payload, &mut self.gathered) {
             (Payload::Doubles(bytes), Gathered::Sum(sum)) => {
                 update(sum, bytes.as_chunks().0, |sum, x| *sum += f64::from_le_bytes(*x));
@@ -137,9 +147,12 @@ impl Party for Mean {
             (Payload::Records(bytes), Gathered::Each(records)) => {
                 let theirs = records.parse(bytes)?;
                 theirs.iter().try_for_each(|(node, signed)| self.check(*node, signed))?;
-                if let Gathered::Each(records) = &mut self.gathered {
-                    records.gather(from, theirs)?;
+                let Gathered::Each(records) = &mut self.gathered else { return Ok(()) };
+                if at.exchange < self.height {
+                    return records.gather(from, theirs);
                 }
+                records.complete(theirs)?;
+                self.form();
             }
             (Payload::Floats(bytes), _) => {
                 self.mean =

@@ -2,11 +2,15 @@
 //!
 //! | flight | up (leaves to root) | down (root to leaves) |
 //! |---|---|---|
-//! | [`SETUP`] | every node's setup record, signed | the merged record |
-//! | `INITIAL` | the initial model of the node that gives it, signed | that model |
-//! | the same, of a mean | as `MEAN` | the `f32` mean |
-//! | `MEAN` | the `f64` sum of a subtree's models; or each of them, signed | the `f32` mean |
-//! | [`SUMMARY`] | every node's record of the run | all of them; nothing if one process runs all nodes |
+//! | [`SETUP`] | every node's setup record, signed | the same |
+//! | `INITIAL` | the initial model of the node that gives it, signed | the same |
+//! | the same, of a mean | as `MEAN` | as `MEAN` |
+//! | `MEAN` | the `f64` sum of a subtree's models | the `f32` mean |
+//! | with a rule that withstands wrong models | each model, signed | the same |
+//! | [`SUMMARY`] | every node's record of the run | the same |
+//!
+//! So each node forms for itself what it needs of signed records, and the root cannot form other
+//! things. Where one process runs all nodes the root sends what it has formed, and no summary.
 //!
 //! Exchanges go level by level: with a tree of height H, exchange e < H sends from depth H - e to
 //! depth H - e - 1, and exchange H + e from depth e to depth e + 1. Children are summed in
@@ -95,19 +99,22 @@ pub(crate) struct TreePlan {
     record: usize,
     /// Whether there are exchanges down.
     down_again: bool,
+    /// Whether they carry the records of all nodes, and not what the root has formed of them.
+    passes_on: bool,
     steps: [Step; 2],
     up: Format,
     down: Format,
 }
 
 impl TreePlan {
-    /// Records of all nodes to the root, and the merged record to all nodes; `own` is the length of
-    /// this node's.
-    pub(crate) fn setup(topology: &Topology, own: usize) -> TreePlan {
+    /// Setup records of all nodes to the root, and to all nodes them or, without `passes_on`, the
+    /// merged one; `own` is the length of this node's.
+    pub(crate) fn setup(topology: &Topology, own: usize, passes_on: bool) -> TreePlan {
         let merged = setup_limit(own);
         let record = merged + SIGNATURE;
-        let up = Format::Records(records_limit(topology.nodes(), record));
-        TreePlan { record, ..TreePlan::new(topology, SETUP, up, Format::Records(merged)) }
+        let all = Format::Records(records_limit(topology.nodes(), record));
+        let down = if passes_on { all.clone() } else { Format::Records(merged) };
+        TreePlan { record, passes_on, ..TreePlan::new(topology, SETUP, all, down) }
     }
 
     /// Records of all nodes to their readers.
@@ -118,23 +125,24 @@ impl TreePlan {
         TreePlan { record, down_again: readers == Readers::Everyone, ..plan }
     }
 
-    /// The mean of some nodes' models of `len` numbers to all nodes, at the end.
-    pub(crate) fn mean(topology: &Topology, len: usize, averaging: &Averaging) -> TreePlan {
-        TreePlan::of_models(topology, MEAN, len, averaging)
-    }
-
-    /// The same, as the model that all nodes begin at.
-    pub(crate) fn initial(topology: &Topology, len: usize, averaging: &Averaging) -> TreePlan {
-        TreePlan::of_models(topology, INITIAL, len, averaging)
-    }
-
-    fn of_models(topology: &Topology, flight: u8, len: usize, averaging: &Averaging) -> TreePlan {
+    /// The models of some nodes, of `len` numbers, to the root, and their mean to all nodes: at the
+    /// end ([`MEAN`]), or as the model that all begin at ([`INITIAL`]).
+    pub(crate) fn models(
+        topology: &Topology,
+        flight: u8,
+        len: usize,
+        averaging: &Averaging,
+        readers: Readers,
+    ) -> TreePlan {
         let record = 4 * len + SIGNATURE;
-        let up = match averaging.liars {
-            None => Format::Doubles(len),
-            Some(_) => Format::Records(records_limit(topology.nodes(), record)),
+        let each = Format::Records(records_limit(topology.nodes(), record));
+        let passes_on = readers == Readers::Everyone && averaging.liars.is_some();
+        let (up, down) = match averaging.liars {
+            None => (Format::Doubles(len), Format::Floats(len)),
+            Some(_) if passes_on => (each.clone(), each),
+            Some(_) => (each, Format::Floats(len)),
         };
-        TreePlan { record, ..TreePlan::new(topology, flight, up, Format::Floats(len)) }
+        TreePlan { record, passes_on, ..TreePlan::new(topology, flight, up, down) }
     }
 
     fn new(topology: &Topology, flight: u8, up: Format, down: Format) -> TreePlan {
@@ -142,7 +150,8 @@ impl TreePlan {
         assert!(tree.height() <= HEIGHT_LIMIT, "the topology of a run is checked when it is read");
         let height = tree.height() as u16;
         let steps = [Step::Launch(flight), Step::Land { flight, lag: 0 }];
-        TreePlan { tree, height, record: RECORD_LIMIT, down_again: true, steps, up, down }
+        let (record, down_again, passes_on) = (RECORD_LIMIT, true, false);
+        TreePlan { tree, height, record, down_again, passes_on, steps, up, down }
     }
 
     /// Whether frames of the tree go between these two nodes.
@@ -161,6 +170,11 @@ impl TreePlan {
     /// How many exchanges there are up the tree.
     pub(super) fn height(&self) -> u16 {
         self.height
+    }
+
+    /// Whether each node gets the records of all, and not what the root has formed of them.
+    pub(super) fn passes_on(&self) -> bool {
+        self.passes_on
     }
 
     /// The largest record of a node, in bytes.

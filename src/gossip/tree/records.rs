@@ -54,11 +54,6 @@ impl Records {
         &self.held
     }
 
-    /// The same, which are not kept.
-    pub(super) fn take(&mut self) -> Vec<(NodeId, Vec<u8>)> {
-        std::mem::take(&mut self.held)
-    }
-
     /// The records in node order, once the flight has landed: all of them for a reader, else none.
     pub(crate) fn into_all(self) -> Vec<Vec<u8>> {
         if self.held.len() < self.nodes {
@@ -88,6 +83,19 @@ impl Records {
         }
         self.held.extend(records);
         self.held.sort_unstable_by_key(|(node, _)| *node);
+        Ok(())
+    }
+
+    /// Takes the records of all nodes, which have come down.
+    pub(super) fn complete(&mut self, records: Vec<(NodeId, Vec<u8>)>) -> Result<(), Malformed> {
+        if records.len() != self.nodes {
+            return Err(Malformed(format!(
+                "{} records where {} nodes take part",
+                records.len(),
+                self.nodes
+            )));
+        }
+        self.held = records;
         Ok(())
     }
 
@@ -138,14 +146,6 @@ impl Party for Records {
         if at.exchange < self.height {
             return self.gather(from, records);
         }
-        if records.len() != self.nodes {
-            return Err(Malformed(format!(
-                "{} records where {} nodes take part",
-                records.len(),
-                self.nodes
-            )));
-        }
-        self.held = records;
-        Ok(())
+        self.complete(records)
     }
 }

@@ -2,8 +2,12 @@
 //!
 //! * Upon the records of a child and those below it: each has the signature of its node, or the
 //!   child is at fault. They are passed on as they are.
-//! * Upon the records of all nodes, at the root: they are merged in node order.
-//! * Upon the merged record: it is checked, and passed on to the children.
+//! * Upon the records of all nodes, at the root: they are merged in node order, and passed on to
+//!   the children.
+//! * Upon the records of all nodes, from the parent: each has the signature of its node, or the
+//!   parent is at fault. They are merged here, too, and passed on. So the root is not believed.
+//! * Upon the merged record: it is checked, and passed on. The root sends it alone where one
+//!   process runs all nodes, and where nodes have kept it from before. They compare both.
 
 use std::sync::Arc;
 
@@ -63,6 +67,11 @@ impl Setup {
         Setup { check, ..self }
     }
 
+    /// Whether nodes have kept the merged record from before.
+    pub(in crate::gossip) fn is_kept(&self) -> bool {
+        self.same
+    }
+
     /// The length of the records that nodes send.
     pub(in crate::gossip) fn length(&self) -> usize {
         self.length
@@ -90,14 +99,18 @@ impl Setup {
     }
 }
 
-/// Gathers every node's setup record at the root and sends the merged record to all nodes.
+/// Gathers every node's setup record at the root, sends them to all nodes, and merges them.
 pub(crate) struct Agreement {
     root: bool,
+    /// Whether the records of all nodes come down, and not the merged one.
+    passes_on: bool,
     records: Records,
     signatures: Signatures,
     merge: Merge,
     check: Check,
     same: bool,
+    /// The merged record that this node has kept from before, if it has one.
+    kept: Option<Vec<u8>>,
     merged: Vec<u8>,
 }
 
@@ -113,17 +126,20 @@ impl Agreement {
         signatures: &Signatures,
     ) -> Agreement {
         let Setup { record, merge, check, same, .. } = setup;
+        let kept = (same && !record.is_empty()).then(|| record.clone());
         let mut agreement = Agreement {
             root: plan.is_root(node),
+            passes_on: plan.passes_on(),
             records: Records::new(plan, node, signatures.sign(SETUP, record)),
             signatures: signatures.clone(),
             merge,
             check,
             same,
+            kept,
             merged: Vec::new(),
         };
         if plan.height() == 0 {
-            agreement.agree();
+            agreement.agree().expect(CHECKED);
         }
         agreement
     }
@@ -133,10 +149,12 @@ impl Agreement {
         self.merged
     }
 
-    fn agree(&mut self) {
-        let signed = self.records.take();
-        let records: Vec<&[u8]> = signed.iter().map(|(_, signed)| unsigned(signed)).collect();
-        self.merged = (self.merge)(&records).expect("the records were checked as they came");
+    /// Merges the records of all nodes, which are here.
+    fn agree(&mut self) -> Received {
+        let held = self.records.held().iter();
+        let records: Vec<&[u8]> = held.map(|(_, signed)| unsigned(signed)).collect();
+        self.merged = (self.merge)(&records).map_err(of_all)?;
+        Ok(())
     }
 
     /// Compares the records that a child has gathered with each other, and with one that is here.
@@ -163,6 +181,12 @@ impl Agreement {
     }
 }
 
+const CHECKED: &str = "the records were checked as they came";
+
+fn of_all(why: String) -> Malformed {
+    Malformed(format!("setup record of all nodes: {why}"))
+}
+
 /// A record that was checked, without its signature.
 fn unsigned(signed: &[u8]) -> &[u8] {
     split(signed).map_or(&[], |(record, _)| record)
@@ -170,7 +194,7 @@ fn unsigned(signed: &[u8]) -> &[u8] {
 
 impl Party for Agreement {
     fn outgoing(&mut self, local: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
-        if at.exchange < self.records.height() {
+        if at.exchange < self.records.height() || self.passes_on {
             return self.records.outgoing(local, at, out);
         }
         out.records(&self.merged);
@@ -179,10 +203,15 @@ impl Party for Agreement {
 
     fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
         let Payload::Records(bytes) = p else { unreachable!("the plan carries records") };
-        if at.exchange < self.records.height() {
+        let goes_up = at.exchange < self.records.height();
+        if goes_up || self.passes_on {
             let records = self.records.parse(bytes)?;
             for (node, record) in &records {
                 self.checked(record, *node)?;
+            }
+            if !goes_up {
+                self.records.complete(records)?;
+                return self.agree();
             }
             // Each alone is right, and nodes may still have kept different ones.
             if self.root && self.same {
@@ -190,15 +219,17 @@ impl Party for Agreement {
             }
             return self.records.gather(from, records);
         }
-        (self.check)(bytes)
-            .map_err(|why| Malformed(format!("setup record of all nodes: {why}")))?;
+        if self.kept.as_ref().is_some_and(|kept| kept != bytes) {
+            return Err(of_all("it is not the one that this node has kept".into()));
+        }
+        (self.check)(bytes).map_err(of_all)?;
         self.merged = bytes.to_vec();
         Ok(())
     }
 
     fn close(&mut self, _: &mut Local, at: &At) {
         if self.root && at.exchange + 1 == self.records.height() {
-            self.agree();
+            self.agree().expect(CHECKED);
         }
     }
 }
