@@ -218,7 +218,7 @@ fn run_directories() {
         let intact = fs::read(&file).unwrap();
         each(name, &intact, |bytes| {
             fs::write(&file, bytes).unwrap();
-            let run = Loaded::load(&path, false).map_err(|error| error.to_string())?;
+            let run = Loaded::load(&path).map_err(|error| error.to_string())?;
             // A file that was read can be shown.
             assert!(gradvine_report::page(vec![run]).html.contains("</html>"));
             Ok(())

@@ -126,12 +126,13 @@ pub(crate) fn topology(
     Ok(made)
 }
 
-/// One page of HTML from run directories.
+/// One page of HTML from run directories, and what a reader should know of those that are not over.
 #[pyfunction]
-pub(crate) fn report(py: Python<'_>, folders: Vec<PathBuf>, unfinished: bool) -> PyResult<String> {
+pub(crate) fn report(py: Python<'_>, folders: Vec<PathBuf>) -> PyResult<(String, Vec<String>)> {
     py.detach(|| {
-        let runs = folders.iter().map(|path| Loaded::load(path, unfinished));
+        let runs = folders.iter().map(|path| Loaded::load(path));
         let runs = runs.collect::<Result<Vec<_>, _>>().map_err(of_config)?;
-        Ok(gradvine_report::page(runs).html)
+        let warnings = runs.iter().filter_map(Loaded::warning).collect();
+        Ok((gradvine_report::page(runs).html, warnings))
     })
 }

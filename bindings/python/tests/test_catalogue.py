@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -86,6 +88,13 @@ def test_runs_are_reported(nodes, tmp_path):
     page = gradvine.report(folders)
     assert page.save(tmp_path / "report.html").read_text() == page.html
     assert "d-psgd" in page.html and "<iframe" in page._repr_html_()
+    # A run that is not over is shown, with a warning.
+    (Path(folders[1]) / "summary.json").unlink()
+    with pytest.warns(UserWarning, match=r"has no summary\.json"):
+        assert "<iframe" in gradvine.report(folders)._repr_html_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gradvine.report(folders, unfinished=True)
     with pytest.raises(gradvine.SetupError, match="nowhere"):
         gradvine.report(tmp_path / "nowhere")
     with pytest.raises(gradvine.SetupError, match="at least one"):

@@ -43,14 +43,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Exit> {
     check_named_once(&args.runs)?;
     check_replaceable(&args.out)?;
-    let runs = args.runs.iter().map(|path| Loaded::load(path, true));
-    let runs: Vec<Loaded> = runs.collect::<Result<_, _>>()?;
-    for run in runs.iter().filter(|one| !args.unfinished && one.run.summary.is_none()) {
-        note!(
-            "warning: {} has no summary.json: it runs, or was killed; it is shown as far as it \
-             has come",
-            run.run.path.display()
-        );
+    let runs: Vec<Loaded> =
+        args.runs.iter().map(|path| Loaded::load(path)).collect::<Result<_, _>>()?;
+    for warning in runs.iter().filter(|_| !args.unfinished).filter_map(Loaded::warning) {
+        note!("warning: {warning}");
     }
     let page = page(runs);
     page.write(&args.out, args.figures.as_deref())?;

@@ -2,8 +2,8 @@
 //! allocated.
 //!
 //! In bytes beside what the process holds at that time: vectors of the rules, the optimizers and an
-//! evaluation, frames in flight, scaled copies of the rows, setup records at the tree's root. It
-//! leaves out intermediate results of a batch, buffers of sockets and tables, which are small
+//! evaluation, frames in flight, scaled copies of the rows, records that go over the tree. It leaves
+//! out intermediate results of a batch, buffers of sockets and tables, which are small
 //! compared with these if a model is large. So it never refuses a run that would fit.
 
 use std::sync::Arc;
@@ -19,7 +19,10 @@ use crate::{
     },
     memory,
     mixing::Schedule,
-    run::{Design, Whole, shards::opening::Opening},
+    run::{
+        Design, Whole,
+        shards::opening::{Opening, withstands},
+    },
     units::{NodeId, Round},
 };
 
@@ -90,9 +93,9 @@ impl Needs {
     ) -> Needs {
         let vectors = vectors_of(design, node).unwrap_or(LEAST).saturating_add(own_vectors(design));
         Needs {
-            vectors: vectors.max(4).saturating_mul(vector(design)),
+            vectors: vectors.max(at_end(design)).saturating_mul(vector(design)),
             frames: frames(design, [node].into_iter()),
-            data: rows.map(|rows| divided(design, rows)).fold(0, u64::saturating_add),
+            data: rows.map(|rows| divided(design, rows)).fold(setup(design), u64::saturating_add),
         }
     }
 
@@ -103,9 +106,11 @@ impl Needs {
         let nodes = design.topology.nodes() as u64;
         // Each process has its own initial model.
         let initial = vector(design).saturating_mul(nodes);
+        let end = at_end(design).saturating_mul(initial);
+        let records = setup(design).saturating_mul(nodes - 1);
         Needs {
-            vectors: all.vectors.saturating_add(initial),
-            data: all.data.saturating_add(PROCESS.saturating_mul(nodes)),
+            vectors: all.vectors.max(end).saturating_add(initial),
+            data: all.data.saturating_add(PROCESS.saturating_mul(nodes)).saturating_add(records),
             ..all
         }
     }
@@ -257,7 +262,14 @@ fn divided(design: &Design, rows: &Dataset) -> u64 {
     scaled(design, rows).max(FLOAT * copied as u64)
 }
 
-/// The setup records of all nodes, which the root collects.
+/// The models that the process of one node holds at the end: its own, a sum in doubles and the mean;
+/// or those of all nodes in a frame, and taken out of it.
+fn at_end(design: &Design) -> u64 {
+    let nodes = design.topology.nodes() as u64;
+    withstands(&design.experiment).map_or(4, |_| (2 * nodes).max(4))
+}
+
+/// The setup records of all nodes, which each process collects.
 fn setup(design: &Design) -> u64 {
     let sums = design.sums();
     let record = if sums.are_some() { Opening::byte_len(&sums) as u64 } else { 0 };

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,7 +132,10 @@ class Page:
 def report(
     *folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], unfinished: bool = False
 ) -> Page:
-    """Curves, bytes and settings of one or several runs, from their run directories."""
+    """Curves, bytes and settings of one or several runs, from their run directories.
+
+    A run that is not over is shown as far as it has come, with a warning unless ``unfinished``.
+    """
     paths: list[str] = []
     for folder in folders:
         if isinstance(folder, str | os.PathLike):
@@ -141,4 +145,8 @@ def report(
     if not paths:
         problem = "expected at least one run directory"
         raise SetupError(f"folders: {problem}", None, "folders", None, problem)
-    return Page(_gradvine.report(paths, unfinished))
+    page, notes = _gradvine.report(paths)
+    for note in notes:
+        if not unfinished:
+            warnings.warn(note, stacklevel=2)
+    return Page(page)

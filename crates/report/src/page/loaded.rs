@@ -25,18 +25,28 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Reads a run directory. Without a summary it is accepted only if `unfinished` is set.
+    /// Reads a run directory; the run may be going on.
     ///
     /// # Errors
     /// As [`Run::load`].
-    pub fn load(path: &Path, unfinished: bool) -> Result<Loaded, ConfigError> {
+    pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
         let mut series: BTreeMap<u32, Series> = BTreeMap::new();
-        let run = Run::load_with(path, unfinished, &mut |metric| {
+        let run = Run::load_with(path, true, &mut |metric| {
             if (metric.node as usize) < MOST_NODES {
                 add(series.entry(metric.node).or_default(), metric, KEPT);
             }
         })?;
         Ok(Loaded { run, series })
+    }
+
+    /// What a reader should know of a run that is not over.
+    pub fn warning(&self) -> Option<String> {
+        self.run.summary.is_none().then(|| {
+            format!(
+                "{} has no summary.json: it runs, or was killed; it is shown as far as it has come",
+                self.run.path.display()
+            )
+        })
     }
 
     /// The curves of its nodes, on a page of so many runs.
