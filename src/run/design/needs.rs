@@ -2,8 +2,8 @@
 //! allocated.
 //!
 //! In bytes beside what the process holds at that time: vectors of the rules, the optimizers and an
-//! evaluation, frames in flight, scaled copies of the rows, records that go over the tree. It leaves
-//! out intermediate results of a batch, buffers of sockets and tables, which are small
+//! evaluation, frames in flight, scaled copies of the rows, records that go over the tree. It
+//! leaves out intermediate results of a batch, buffers of sockets and tables, which are small
 //! compared with these if a model is large. So it never refuses a run that would fit.
 
 use std::sync::Arc;
@@ -262,8 +262,8 @@ fn divided(design: &Design, rows: &Dataset) -> u64 {
     scaled(design, rows).max(FLOAT * copied as u64)
 }
 
-/// The models that the process of one node holds at the end: its own, a sum in doubles and the mean;
-/// or those of all nodes in a frame, and taken out of it.
+/// The models that the process of one node holds at the end: its own, a sum in doubles and the
+/// mean; or those of all nodes in a frame, and taken out of it.
 fn at_end(design: &Design) -> u64 {
     let nodes = design.topology.nodes() as u64;
     withstands(&design.experiment).map_or(4, |_| (2 * nodes).max(4))
