@@ -9,6 +9,11 @@ pub fn of_model(x: &[f32]) -> String {
     hasher.finish()
 }
 
+/// The same of these bytes.
+pub(crate) fn of_bytes(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
 /// SHA-256 of numbers in little-endian bytes.
 #[derive(Default)]
 pub(crate) struct Hasher(Sha256);

@@ -80,6 +80,8 @@ pub struct NodeConfig {
     pub x: Vec<f32>,
     /// The node whose initial model all nodes start from; `None` if all have the same.
     pub initial_from: Option<NodeId>,
+    /// The SHA-256 of that model, in hexadecimal digits; `None` if it is not known.
+    pub initial_digest: Option<String>,
     /// The run's seed, for compressors.
     pub seed: u64,
     /// What this node sends if it is Byzantine: for simulations of attacks.
@@ -120,6 +122,7 @@ impl NodeConfig {
             rule,
             x,
             initial_from: None,
+            initial_digest: None,
             seed: 0,
             byzantine: None,
             max_norm: None,
@@ -202,7 +205,12 @@ impl Trees {
         };
         let initial = config.initial_from.map(|from| {
             // Its signed model is passed on, whatever the rule.
-            let initial = Averaging { givers: vec![from], liars: Some(0), ..averaging.clone() };
+            let initial = Averaging {
+                givers: vec![from],
+                liars: Some(0),
+                digest: config.initial_digest.clone(),
+                ..averaging.clone()
+            };
             let plan = models(INITIAL, &initial);
             (initial, plan)
         });

@@ -53,6 +53,13 @@ pub struct ModelParams {
     /// `"seeded"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub init: Option<Init>,
+    /// The SHA-256 of the initial parameters, such as `mean_digest` in the summary.json of a run:
+    /// nodes refuse others. A stage of a run of sites that continues another one has it.
+    ///
+    /// Accepts: 64 hexadecimal digits; only with `init = "from:NODE"` or a file. Default: not
+    /// compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub init_digest: Option<String>,
     /// Features of a row. Required for `gradvine node`, which sees only its own rows, unless
     /// `data.schema` lists them.
     ///
@@ -77,6 +84,7 @@ impl Default for ModelParams {
             hidden: None,
             bias: true,
             init: None,
+            init_digest: None,
             inputs: None,
             outputs: None,
         }

@@ -443,6 +443,7 @@ impl Keys {
                 .parse()
                 .map_err(|_| self.bad("bias", "true or false is accepted"))?,
             init: None,
+            init_digest: None,
             inputs: Some(self.size("inputs")?),
             outputs: Some(self.size("outputs")?),
         };

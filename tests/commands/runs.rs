@@ -191,6 +191,16 @@ fn a_run_goes_on_from_the_model_of_another() {
             gradvine().args(["simulate", "--rounds", "1", "--init", init]).args(words).assert();
         String::from_utf8(run.failure().code(2).get_output().stderr.clone()).unwrap()
     };
+    // Its digest is in the summary of its run; values with another one are refused.
+    let before: Value =
+        serde_json::from_slice(&fs::read(first.join("summary.json")).unwrap()).unwrap();
+    let digest = before["mean_digest"].as_str().unwrap();
+    let key = format!("model.init_digest=\"{digest}\"");
+    let more = [&settings[..], &["--rounds", "1", "--init", &model, "--set", &key]].concat();
+    summary(&["simulate"], &more, &folder.path().join("fourth"));
+    let own = first.join("model-0.safetensors").display().to_string();
+    let text = wrong(&["--set", "topology.file=ring:3", "--set", &key], &own);
+    assert!(text.contains(digest) && text.contains("have the SHA-256"), "{text}");
     let text = wrong(&["--set", "model.hidden=[7]"], &model);
     assert!(text.contains("tensor layer0.weight") && text.contains("is needed"), "{text}");
 }

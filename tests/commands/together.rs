@@ -391,6 +391,7 @@ fn a_stage_that_is_cut_off_while_all_wait_goes_on_from_the_newest_checkpoint() {
         let path = sites.path(site).join("run/experiment.toml");
         let made = || fs::read_to_string(&path).unwrap_or_default();
         until("a stage from a model of the last one", || made().contains("init = \"from:"));
+        assert!(made().contains("init_digest = \""), "{}", made());
         let rounds = made().lines().find_map(|line| line.strip_prefix("rounds = ")?.parse().ok());
         assert!(rounds.is_some_and(|left: u64| left <= 100_000_000 - 250), "{rounds:?}");
     }

@@ -331,6 +331,29 @@ fn one_node_gives_its_model_to_all() {
     assert_eq!(models, simulated(&self::experiment(CHOCO)));
 }
 
+/// The values that a node gives have the digest that the run names, or its neighbours refuse them.
+#[test]
+fn a_model_with_another_digest_is_refused() {
+    let digest = digest::of_model(&initial());
+    let text = format!("{CHOCO}\nmodel.init = 'from:n2'\nmodel.init_digest = '{digest}'");
+    let experiment = experiment(&text);
+    let models = all(builders(&experiment), |_, builder| {
+        let mut exchange = connect(builder).unwrap();
+        let model = exchange.model().to_vec();
+        train(&mut exchange, &mut bowl(0), u64::MAX).unwrap();
+        exchange.finish_blocking().unwrap();
+        model
+    });
+    assert_eq!(models, vec![initial(); NODES]);
+    let errors = all(builders(&experiment), |i, builder| {
+        let builder = if i == 2 { builder.initial(vec![7.0; D]) } else { builder };
+        connect(builder).map(drop).unwrap_err().to_string()
+    });
+    let named = "the model of node 2: its SHA-256 is ";
+    assert!(errors.iter().any(|error| error.contains(named)), "{errors:?}");
+    assert!(errors.iter().any(|error| error.contains(&digest)), "{errors:?}");
+}
+
 #[test]
 fn a_failing_loop_sends_its_reason_to_all_nodes() {
     let experiment = experiment(CHOCO);

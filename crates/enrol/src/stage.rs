@@ -135,6 +135,8 @@ pub fn write_files(site: &Site, book: &Book) -> Result<Stage, NotYet> {
         sets.push(format!("run.rounds={left}"));
         if let Some(stage) = end.model {
             sets.push(format!("model.init=from:{name}"));
+            // Nobody accepts other values than those that were signed.
+            sets.push(format!("model.init_digest=\"{}\"", end.digest));
             sets.extend(end.settings.iter().cloned());
             first = Some(FirstModel { site: name.clone(), stage, mean: end.mean });
         }

@@ -12,6 +12,8 @@ pub(crate) struct Averaging {
     pub givers: Vec<NodeId>,
     /// How many of them may give wrong ones. `None`: their sum is formed on the way up.
     pub liars: Option<usize>,
+    /// The SHA-256 that each model must have, in hexadecimal digits.
+    pub digest: Option<String>,
     pub signatures: Signatures,
 }
 

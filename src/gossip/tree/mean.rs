@@ -13,6 +13,7 @@
 use super::{averaging::Averaging, plan::TreePlan, records::Records, signatures::split};
 use crate::{
     compress::{Malformed, Payload},
+    digest,
     gossip::{
         party::{Encoded, Local, Party, Received, Writer},
         plan::At,
@@ -109,6 +110,12 @@ impl Mean {
         let wrong = |what: String| Err(Malformed(format!("the model of node {node}: {what}")));
         if model.len() != length {
             return wrong(format!("{} bytes where {length} belong", model.len()));
+        }
+        if let Some(expected) = self.averaging.digest.as_ref().filter(|_| gives) {
+            let found = digest::of_bytes(model);
+            if found != *expected {
+                return wrong(format!("its SHA-256 is {found}, and the run names {expected}"));
+            }
         }
         let mut numbers = model.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x));
         match numbers.find(|number| !number.is_finite()) {

@@ -8,6 +8,7 @@ use crate::{
     compress::{self, Compressor},
     config::ConfigError,
     data::Task,
+    digest,
     experiment::{
         DataParams, Experiment, Policy, RequireParams, StartParams, Transport, Weighting,
     },
@@ -136,8 +137,11 @@ impl Design {
         check_tensors(&tensors, &initial)?;
         stop_early::refuse(&experiment.run)?;
         needs::one_copy(initial.len())?;
-        let init = experiment.model.init.filter(|init| matches!(init, Init::From(_)));
-        experiment.model = ModelParams { kind: OWN_MODEL.into(), init, ..ModelParams::default() };
+        let ModelParams { init, init_digest, .. } = experiment.model;
+        let init = init.filter(|init| matches!(init, Init::From(_)));
+        let init_digest = init_digest.filter(|_| init.is_some());
+        let kind = OWN_MODEL.into();
+        experiment.model = ModelParams { kind, init, init_digest, ..ModelParams::default() };
         experiment.data = DataParams {
             weighting: experiment.data.weighting.or(Some(Weighting::Nodes)),
             source: OWN_MODEL.into(),
@@ -224,6 +228,7 @@ impl Design {
     ) -> Result<Design, ConfigError> {
         tree::check(&topology)?;
         let initial_from = initial_from(&experiment, &topology)?;
+        check_initial_digest(&experiment, &initial)?;
         let parameters = count_trained(&tensors);
         let trained = tensors.iter().filter(|tensor| !tensor.is_statistic);
         let registries = experiment.registries;
@@ -295,7 +300,7 @@ impl Design {
         let mut experiment = self.experiment.clone();
         if self.initial_from.is_some_and(|from| !members.contains(&from)) {
             // The node that gives the initial model is needed at the beginning only.
-            experiment.model.init = None;
+            (experiment.model.init, experiment.model.init_digest) = (None, None);
         }
         let (tensors, sizes) = (self.tensors.clone(), (self.features, self.outputs));
         // The compressor is the same: measuring it takes a pass of random numbers over the model.
@@ -309,6 +314,7 @@ impl Design {
         let run = &self.experiment.run;
         NodeConfig {
             initial_from: self.initial_from,
+            initial_digest: self.experiment.model.init_digest.clone(),
             seed: run.seed,
             max_norm: self.experiment.robust.max_norm,
             liars: withstands(&self.experiment),
@@ -430,6 +436,27 @@ fn initial_from(
         );
         ConfigError::new("model.init", format!("\"from:{name}\""), problem)
     })
+}
+
+/// Compares the initial values from a file with `model.init_digest`; those that a node gives are
+/// compared when they come.
+fn check_initial_digest(experiment: &Experiment, initial: &[f32]) -> Result<(), ConfigError> {
+    let ModelParams { init, init_digest: Some(expected), .. } = &experiment.model else {
+        return Ok(());
+    };
+    let wrong = |problem: String| Err(ConfigError::new("model.init_digest", expected, problem));
+    let is_digit = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
+    if expected.len() != 64 || !expected.bytes().all(is_digit) {
+        return wrong("expected a SHA-256: 64 digits from 0 to 9 and a to f".into());
+    }
+    match init {
+        Some(Init::From(_)) => Ok(()),
+        Some(Init::File(name)) => match digest::of_model(initial) {
+            found if found == *expected => Ok(()),
+            found => wrong(format!("the values in {name} have the SHA-256 {found}")),
+        },
+        _ => wrong("only with init = \"from:NODE\" or the path of a file: leave it out".into()),
+    }
 }
 
 /// The parameters of a model of these tensors; `None` above the accepted number.
