@@ -4,9 +4,9 @@
 //!   that it got. A record passes through other nodes, which can leave it out only.
 //! * Upon the records of all nodes: each must have the signature of its node. Otherwise the
 //!   neighbour on the way to that node has changed it.
-//! * The root of the tree forms a plain mean. If it has signed another one than this node got, or
-//!   other sums, somebody between them has changed them. Nodes above this one that have signed the
-//!   same as this node have been given it, too; the first one above them that has not is at fault.
+//! * Upon a record of the root with another mean, or other sums, than this node got: a node on the
+//!   path from the root has changed them. It is the first one above this node whose record differs
+//!   from that of this node.
 //!
 //! A root that is hostile itself can form another plain mean, as any node can by its own model. It
 //! cannot give different ones to different nodes without signing one of them. Sums, and a mean that
