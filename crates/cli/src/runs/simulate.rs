@@ -56,6 +56,11 @@ pub(crate) fn run(mut args: Args) -> Result<(), Exit> {
         if path.is_dir() {
             path.push("summary.json");
         }
+        if !path.is_file() {
+            let problem = "no such file; expected a run directory, its summary.json, or the folder \
+                           of a site";
+            return Err(ConfigError::new("--history", path.display(), problem).into());
+        }
         let expected = Summary::read(path)?;
         args.run.select.experiment = experiment_of(&args.run.select.selection(), path)?;
         return run_again(&args.run, &expected, path, &Interrupt::install()?).map(drop);
