@@ -109,7 +109,7 @@ mod reached {
     pub mod inputs;
     pub mod memory;
     pub mod printable;
-    pub mod replay;
+    pub mod simulation;
     pub mod threads;
     pub mod vector;
 }
@@ -123,4 +123,4 @@ pub fn fuzz_cluster(bytes: &[u8]) {
     cluster::fuzz::run(bytes);
 }
 
-internals!(reached::{digest, faults, files, inputs, memory, printable, replay, threads, vector});
+internals!(reached::{digest, faults, files, inputs, memory, printable, simulation, threads, vector});

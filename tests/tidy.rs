@@ -51,7 +51,7 @@ const LAYERS: &[(&str, May)] = &[
         "node",
         May::Only("units threads config state mixing learn gossip experiment drive run status net"),
     ),
-    ("replay", May::Above),
+    ("simulation", May::Above),
     ("faults", May::Above),
     ("prelude", May::Above),
     ("tables", May::Only("config data memory")),

@@ -122,6 +122,7 @@ impl Checkpointing {
         match self.every {
             Every::Rounds(every) => Some(Round(self.started.1.saturating_add(every))),
             Every::Time(_) => Some(AT_THE_END),
+            Every::Once(round) => Some(round),
             Every::Never => None,
         }
     }
@@ -236,8 +237,8 @@ impl Checkpointing {
             (all().min().flatten().unwrap_or(0), all().max().flatten().unwrap_or(0));
         let (common, next) = match self.every {
             Every::Never => return,
-            // All of them are multiples.
-            Every::Rounds(_) => (oldest, self.schedule.next),
+            // All nodes know them.
+            Every::Rounds(_) | Every::Once(_) => (oldest, self.schedule.next),
             Every::Time(every) => {
                 // Some nodes may have none of the rounds in between.
                 let common = if oldest == latest { oldest } else { self.common };

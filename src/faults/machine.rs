@@ -156,7 +156,7 @@ pub(super) struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// The checkpoints of this node, as its program finds them.
+    /// The checkpoints of this node, as its program finds them, which writes them so often.
     ///
     /// # Errors
     /// If its disk is full, or has files that cannot be used.
@@ -164,10 +164,11 @@ impl Machine<'_> {
         &self,
         design: &Design,
         node: NodeId,
+        every: Every,
     ) -> Result<Checkpoints, ConfigError> {
         // No other run has files there.
         let sections = Default::default();
-        let (owner, every) = (Owner::new(design, node, &sections), Every::of(design));
+        let owner = Owner::new(design, node, &sections);
         let disk = self.files.clone();
         let mut all = Checkpoints::open_on(disk, Path::new("run"), every, owner, &sections)?;
         let results = self.results.as_ref();

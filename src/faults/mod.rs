@@ -10,6 +10,7 @@
 //!
 //! * `disk`: files in memory, and what is lost with the power.
 //! * `schedule`: the faults, from a file or a seed.
+//! * `history`: the changes of a real run's members as such a schedule.
 //! * `world`: machines, time, and the faults as they come.
 //! * `perform`: the effects of a node.
 //! * `wire` and `wires`: connections, what they carry, how they break.
@@ -17,6 +18,7 @@
 #[cfg(test)]
 mod check;
 mod disk;
+mod history;
 #[cfg(test)]
 mod liar;
 mod machine;
@@ -30,10 +32,12 @@ mod world;
 
 use crate::{
     drive::{Ended, Observer, RunError},
+    mixing::Topology,
     run::{Design, Summary, Whole},
     units::{NodeId, Time},
 };
 
+pub use history::{difference, experiment_of, history_of, repeat};
 pub use schedule::{DiskAfter, Fault, Kind, When, faults_of, parse};
 
 /// Something that happened in a run with faults.
@@ -79,6 +83,29 @@ impl Story {
         let summary = made.map(|made| Summary::of_run(design, &made.records, &made.history));
         summary.transpose().map_err(|error| RunError::Stuck(error.to_string()))
     }
+
+    /// Takes the results that most nodes have.
+    ///
+    /// # Errors
+    /// Why no node has any.
+    pub fn take_results(&mut self, topology: &Topology) -> Result<Vec<Ended>, RunError> {
+        let name = |node: NodeId| topology.node(node).name.as_str();
+        let waiting: Vec<&str> = self.stuck.iter().map(|node| name(*node)).collect();
+        let errors = self.ended.iter().zip(0_u32..);
+        let mut errors = errors.filter_map(|(error, node)| Some((error.as_ref()?, NodeId(node))));
+        let why = match (self.results.is_empty(), waiting.is_empty(), errors.next()) {
+            (false, ..) => return Ok(std::mem::take(&mut self.results)),
+            (_, false, _) => {
+                let names = waiting.join(", ");
+                format!("long after the last fault these nodes still wait: {names}")
+            }
+            (_, _, Some((error, node))) => {
+                format!("no node has ended with results; node {} {error}", name(node))
+            }
+            (_, _, None) => "no node has ended with results".into(),
+        };
+        Err(RunError::Stuck(why))
+    }
 }
 
 /// Runs an experiment with these faults. `observer` sees rounds and models as that of a run without
@@ -91,5 +118,5 @@ pub fn run(
     faults: &[Fault],
     observer: &mut dyn Observer,
 ) -> Result<Story, RunError> {
-    world::World::new(whole, faults, observer).run()
+    world::World::new(whole, &whole.conditions, faults, observer).run()
 }

@@ -43,13 +43,14 @@ const WRITES: usize = 2;
 impl World<'_> {
     /// A machine starts its program.
     pub(super) fn start(&mut self, node: NodeId) {
+        let every = self.every();
         let machine = &mut self.machines[node.index()];
         if machine.down > 0 || machine.program.is_some() || machine.ended == Some(Ok(())) {
             return;
         }
         let whole = self.whole;
         let design = &whole.design;
-        let opened = machine.checkpoints(design, node);
+        let opened = machine.checkpoints(design, node, every);
         let kept = opened.and_then(|opened| Ok((kept::keeps(&opened)?, opened)));
         let complete = machine.results.is_some();
         machine.starts += 1;
@@ -343,6 +344,7 @@ impl World<'_> {
                 machine.rounds += 1;
                 let rounds = machine.rounds;
                 self.moved = now;
+                self.stop_if_due(node);
                 self.reached(rounds);
             }
             gossip::Effect::Save(mut own) => {
@@ -459,6 +461,16 @@ impl World<'_> {
         }
         program.board.begin(program.incarnation);
         program.started = now;
+        self.stop_if_due(node);
+    }
+
+    /// Asks a node to end the run, if the user does so in this round.
+    fn stop_if_due(&mut self, node: NodeId) {
+        let machine = &mut self.machines[node.index()];
+        let last = self.last.filter(|last| last.0 <= machine.rounds);
+        if let (Some(last), Some(program)) = (last, &mut machine.program) {
+            program.inputs.push_back(Input::Core(gossip::Input::StopAfter(last)));
+        }
     }
 
     /// Records a membership.
@@ -491,7 +503,12 @@ impl World<'_> {
         let checkpoint = stamp.checkpoint(snapshot, learner, setup, elapsed);
         program.writes.push_back(checkpoint);
         program.blocked = program.writes.len() > WRITES;
-        program.written = Time(program.written.max(now).0 + WRITE + machine.slow_disk);
+        // Where a change waits for it, no round passes meanwhile.
+        let takes = match program.checkpoints.every {
+            Every::Once(_) => 0,
+            _ => WRITE + machine.slow_disk,
+        };
+        program.written = Time(program.written.max(now).0 + takes);
         let (when, generation) = (program.written, program.incarnation);
         self.post_at(when, Happening::Written { machine: node, generation });
     }
@@ -503,6 +520,7 @@ impl World<'_> {
         let rounds = checkpoint.snapshot.rounds.0;
         program.blocked = false;
         match program.checkpoints.write(&checkpoint) {
+            Ok(()) if self.has_checkpoint(rounds) => {}
             Ok(()) => self.feed(node, Input::Event(Event::Durable(rounds))),
             Err(_) => {
                 self.note(Some(node), format!("no checkpoint of round {rounds}: the disk is full"));

@@ -6,12 +6,13 @@ use serde::Deserialize;
 
 use crate::{
     config::{ConfigError, in_document},
+    drive::Change,
     experiment::Policy,
     inputs,
     mixing::Topology,
     rng::{Purpose, Sequence, Stream},
     run::Design,
-    units::{NodeId, Time},
+    units::{NodeId, Round, Time},
 };
 
 /// The most faults of one run.
@@ -27,6 +28,8 @@ pub enum When {
     At(Time),
     /// When the first node has done so many rounds.
     Round(u64),
+    /// When all members have a checkpoint of this round, which they write for it.
+    Checkpoint(Round),
 }
 
 /// What is kept on the disk of a machine whose program is killed.
@@ -68,6 +71,10 @@ pub enum Kind {
     DiskFull(Vec<NodeId>),
     /// The disks of these nodes take so much longer for a checkpoint.
     DiskSlow(Vec<NodeId>, Time),
+    /// The members change, as they have in a run that is repeated.
+    Members(Change),
+    /// The user asks all nodes to end the run after this round.
+    Stop(Round),
 }
 
 /// A fault of a simulated run.
@@ -324,6 +331,16 @@ impl Kind {
                 let time = *time as f64 / 1e9;
                 format!("disks take {time} s longer for a checkpoint: {}", names(nodes))
             }
+            Kind::Members(change) => match change.models.is_empty() {
+                true => format!("the run begins with {}", names(&change.members)),
+                false => format!(
+                    "after {} rounds {} continue from the mean of the models of {}",
+                    change.round,
+                    names(&change.members),
+                    names(&change.models)
+                ),
+            },
+            Kind::Stop(last) => format!("asked to end after {} rounds", last.0 + 1),
         }
     }
 }

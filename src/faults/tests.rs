@@ -1,7 +1,12 @@
 //! Seeds give runs with some faults; after them everything heals and ends, with the digest of the
 //! undisturbed run or of its history.
 
-use std::{collections::BTreeSet, env, ops::Range, panic};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env,
+    ops::Range,
+    panic,
+};
 
 use super::{
     liar::{DOWN, LIES, Liar, Lie, TREE, UP},
@@ -9,12 +14,14 @@ use super::{
 };
 use crate::{
     config::ConfigError,
-    drive::{NoopObserver, describe_panic},
+    drive::{Change, Elapsed, NoopObserver, describe_panic},
     experiment::Experiment,
-    gossip::{rule, tree::INITIAL},
-    replay::repeat,
+    gossip::{RoundDone, rule, tree::INITIAL},
+    links::Conditions,
     rng::{Purpose, Sequence, Stream},
     sim,
+    simulation::run_with,
+    units::Round,
 };
 
 /// The seeds of the slow test, of which the quick one takes the first tenth.
@@ -158,7 +165,7 @@ fn check(seed: u64, rules: &[(&str, &str)]) -> Result<(), String> {
         return Err(format!("no node has results: {ended:?}; {last:#?}; {faults:?}"));
     };
     let again = whole_of(seed, rules);
-    let history = crate::replay::history_of(&summary, &again.design);
+    let history = history_of(&summary, &again.design);
     let history = history.map_err(|error| error.to_string())?;
     if waits && !loses && !history.is_empty() {
         return Err(format!("the run has changed: {history:?}; {faults:?}"));
@@ -169,12 +176,27 @@ fn check(seed: u64, rules: &[(&str, &str)]) -> Result<(), String> {
             Summary::new(&again.design, &ended[0].records).map_err(|e| e.to_string())?
         }
         false => {
-            let ended = repeat(&again, &history, None, &mut NoopObserver);
+            let (honest, ideal) = (BTreeMap::new(), Conditions::ideal());
+            let ended = run_with(&again, &history, &honest, &ideal, &mut NoopObserver);
             let ended = ended.map_err(|error| error.to_string())?.ended;
             Summary::of_run(&again.design, &ended[0].records, &history)
                 .map_err(|e| e.to_string())?
         }
     };
+    let repeated = repeat(&again, &history, None, &mut NoopObserver);
+    let repeated = repeated.map_err(|error| error.to_string())?;
+    let made = repeated.summary(&again.design).map_err(|error| error.to_string())?;
+    if made
+        .as_ref()
+        .is_none_or(|made| (&made.digest, &made.history) != (&expected.digest, &summary.history))
+    {
+        return Err(format!(
+            "clusters that repeat the history end with {:?}, expected {}: {history:?}; {}",
+            made.map(|made| (made.digest, made.history)),
+            expected.digest,
+            lines(&repeated)
+        ));
+    }
     if summary.digest != expected.digest {
         let happened = &story.occurrences;
         return Err(format!(
@@ -290,6 +312,87 @@ fn continuing(topology: &str) -> Whole {
     whole_with(1, &settings.map(String::from))
 }
 
+/// Ends a run after a round, as its user does one round before. The plain simulator cannot change
+/// the members any more then.
+struct Ends {
+    last: Round,
+    is_near: bool,
+}
+
+impl Observer for Ends {
+    fn round(&mut self, _node: NodeId, _elapsed: Elapsed, done: RoundDone) {
+        self.is_near |= done.round.0 + 1 >= self.last.0;
+    }
+
+    fn stop_after(&mut self) -> Option<Round> {
+        (self.is_near || self.last == Round(0)).then_some(self.last)
+    }
+}
+
+/// Members that leave and return, begin without others or without a link, and a user who ends the
+/// run: the clusters and the plain simulator do the same.
+#[test]
+fn a_history_is_performed_by_clusters() {
+    let nodes = |all: &[u32]| all.iter().copied().map(NodeId).collect::<Vec<_>>();
+    let change = |round, members: &[u32], models: &[u32]| Change {
+        round: Round(round),
+        members: nodes(members),
+        models: nodes(models),
+        ..Change::default()
+    };
+    let away = change(10, &[0, 1, 2, 3], &[0, 1, 2, 3]);
+    let returned = change(20, &[0, 1, 2, 3, 4], &[1, 2, 3]);
+    let apart = Change { cut: vec![(NodeId(0), NodeId(4))], ..change(0, &[0, 1, 2, 3, 4], &[]) };
+    for (history, ends) in [
+        (vec![away.clone(), returned.clone()], &[30, 29, 25, 22][..]),
+        (vec![away, change(11, &[1, 2, 3], &[1, 2, 3])], &[30, 13]),
+        (vec![change(0, &[1, 2, 3], &[])], &[30, 2, 1]),
+        (vec![apart, returned], &[30, 22]),
+        (vec![change(1, &[0, 1, 2, 3, 4], &[0, 4]), change(30, &[1, 2], &[1, 2])], &[30]),
+        (Vec::new(), &[30, 17, 2, 1]),
+    ] {
+        for rounds in ends.iter().copied() {
+            let told = format!("{history:?} for {rounds} rounds");
+            let whole = continuing("ring:5");
+            let again = repeat(&whole, &history, Some(rounds), &mut NoopObserver).unwrap();
+            let made = again.summary(&whole.design).unwrap();
+            let made = made.unwrap_or_else(|| panic!("{told}: {}", lines(&again)));
+            let (honest, ideal) = (BTreeMap::new(), Conditions::ideal());
+            let observer: &mut dyn Observer = match rounds {
+                30 => &mut NoopObserver,
+                _ => &mut Ends { last: Round(rounds - 1), is_near: false },
+            };
+            let plain = run_with(&whole, &history, &honest, &ideal, observer).unwrap().ended;
+            let plain = Summary::of_run(&whole.design, &plain[0].records, &history).unwrap();
+            assert_eq!((&made.digest, made.rounds), (&plain.digest, rounds), "{told}");
+            assert_eq!(made.history, plain.history, "{told}");
+            assert_eq!(again.restarts, 0, "{told}");
+        }
+    }
+}
+
+/// Nobody can give the model of a node that was not a member, or is none then.
+#[test]
+fn a_history_that_no_run_has_is_refused() {
+    let whole = continuing("ring:5");
+    let all = |nodes: &[u32]| nodes.iter().copied().map(NodeId).collect::<Vec<_>>();
+    let change = |round, members: &[u32], models: &[u32]| Change {
+        round: Round(round),
+        members: all(members),
+        models: all(models),
+        ..Change::default()
+    };
+    let without = change(10, &[0, 1, 2, 3], &[0, 1, 2, 3]);
+    for history in [
+        vec![without.clone(), change(20, &[0, 1, 2, 3, 4], &[3, 4])],
+        vec![change(10, &[0, 1, 2, 3], &[3, 4])],
+        vec![without, change(9, &[0, 1], &[0, 1])],
+    ] {
+        let error = repeat(&whole, &history, None, &mut NoopObserver).unwrap_err();
+        assert!(matches!(error, RunError::Setup(_)), "{error}");
+    }
+}
+
 /// What has happened, a line each.
 fn lines(story: &Story) -> String {
     let line = |it: &Occurrence| format!("{:.1} {:?} {}", it.time.0 as f64 / 1e9, it.node, it.text);
@@ -309,7 +412,7 @@ fn one_hostile_member_costs_its_own_place() {
             );
             let faults = parse(&text, &whole.design.topology).unwrap();
             let observer = &mut NoopObserver;
-            let mut world = world::World::new(&whole, &faults, observer);
+            let mut world = world::World::new(&whole, &whole.conditions, &faults, observer);
             world.liar = Some(Liar { node: NodeId(node), lie, times: 0 });
             let story = world.run().unwrap();
             let honest = |&other: &u32| other != node && other != victim;
@@ -334,7 +437,7 @@ fn one_that_changes_what_comes_down_the_tree_is_found() {
     for (lie, node) in TREE.into_iter().flat_map(|lie| [0, 1, 2, 3].map(|node| (lie, node))) {
         let whole = continuing("ring:5");
         let observer = &mut NoopObserver;
-        let mut world = world::World::new(&whole, &[], observer);
+        let mut world = world::World::new(&whole, &whole.conditions, &[], observer);
         world.liar = Some(Liar { node: NodeId(node), lie, times: 0 });
         let (story, times) = world.run_with_liar();
         let told = format!("{lie:?} of {node}: {:?}\n{}", story.ended, lines(&story));
@@ -376,7 +479,7 @@ fn one_that_changes_what_others_give_is_found() {
             Lie::Up(INITIAL) => tree.is_below(NodeId(3), NodeId(node)),
             _ => !tree.children(NodeId(node)).is_empty(),
         };
-        let mut world = world::World::new(&whole, &[], observer);
+        let mut world = world::World::new(&whole, &whole.conditions, &[], observer);
         world.liar = Some(Liar { node: NodeId(node), lie, times: 0 });
         let (story, times) = world.run_with_liar();
         let told = format!("{lie:?} of {node}: {:?}\n{}", story.ended, lines(&story));
@@ -395,7 +498,7 @@ fn one_that_changes_what_others_give_is_found() {
 fn one_that_ends_the_run_in_the_name_of_another_is_left_out() {
     for (topology, node) in [("ring:5", 0), ("ring:5", 2), ("complete:5", 3)] {
         let (whole, observer) = (continuing(topology), &mut NoopObserver);
-        let mut world = world::World::new(&whole, &[], observer);
+        let mut world = world::World::new(&whole, &whole.conditions, &[], observer);
         world.liar = Some(Liar { node: NodeId(node), lie: Lie::Stops, times: 0 });
         let (story, times) = world.run_with_liar();
         let told = format!("{node} of {topology}: {:?}\n{}", story.ended, lines(&story));
@@ -425,7 +528,7 @@ fn one_that_sends_its_neighbours_different_things_is_left_out() {
     let whole = || whole_with(1, &set.map(String::from));
     for (since, node) in [(10, 1), (20, 3)] {
         let (whole, observer) = (whole(), &mut NoopObserver);
-        let mut world = world::World::new(&whole, &[], observer);
+        let mut world = world::World::new(&whole, &whole.conditions, &[], observer);
         world.liar = Some(Liar { node: NodeId(node), lie: Lie::TwoFaced(since), times: 0 });
         let (story, times) = world.run_with_liar();
         let told = lines(&story);
@@ -439,7 +542,7 @@ fn one_that_sends_its_neighbours_different_things_is_left_out() {
     }
     let [mute, loud] = [true, false].map(|is_mute| {
         let (whole, observer) = (whole(), &mut NoopObserver);
-        let mut world = world::World::new(&whole, &[], observer);
+        let mut world = world::World::new(&whole, &whole.conditions, &[], observer);
         world.is_mute = is_mute;
         let story = world.run().unwrap();
         let digest = story.summary(&whole.design).unwrap().unwrap().digest;

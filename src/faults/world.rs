@@ -1,6 +1,9 @@
 //! The world around the programs: time, machines, links, and the faults as they come.
 
-use std::time::{Duration, Instant};
+use std::{
+    cmp::Reverse,
+    time::{Duration, Instant},
+};
 
 use super::{
     Occurrence, Story,
@@ -11,7 +14,7 @@ use super::{
 use crate::{
     cluster::Input,
     digest,
-    drive::{Observer, RunError},
+    drive::{Membership, Observer, RunError},
     links::{Conditions, Lines, Queue},
     run::Whole,
     units::{NodeId, Round, Time},
@@ -35,9 +38,15 @@ pub(super) struct World<'a> {
     pub observer: &'a mut dyn Observer,
     /// Whether the observer has ended the run.
     stopped: bool,
-    faults: &'a [Fault],
-    /// Which faults have begun.
-    begun: Vec<bool>,
+    pub faults: &'a [Fault],
+    /// Those that wait for a round, with it: the next one is the last.
+    by_round: Vec<(u64, usize)>,
+    /// Those that wait for a checkpoint of all members: the next one is the last.
+    pub by_checkpoint: Vec<(Round, usize)>,
+    /// The members, if a history changes them.
+    pub membership: Membership,
+    /// The round after which the user asks all nodes to end the run.
+    pub last: Option<Round>,
     queue: Queue<Happening>,
     /// The time 0 as clusters see it.
     base: Instant,
@@ -64,13 +73,14 @@ pub(super) struct World<'a> {
     pub liar: Option<super::liar::Liar>,
     /// The memberships that nodes have recorded.
     #[cfg(test)]
-    pub adopted: std::collections::BTreeMap<u64, crate::drive::Membership>,
+    pub adopted: std::collections::BTreeMap<u64, Membership>,
 }
 
 impl<'a> World<'a> {
     /// All machines are about to start.
     pub(super) fn new(
         whole: &'a Whole,
+        conditions: &'a Conditions,
         faults: &'a [Fault],
         observer: &'a mut dyn Observer,
     ) -> World<'a> {
@@ -79,16 +89,22 @@ impl<'a> World<'a> {
         let wire = |(a, b)| Wire { ends: [a, b], sides: [end(), end()], ..Wire::default() };
         let mut world = World {
             whole,
-            conditions: &whole.conditions,
+            conditions,
             observer,
             stopped: false,
             faults,
-            begun: vec![false; faults.len()],
+            by_round: Vec::new(),
+            by_checkpoint: Vec::new(),
+            membership: Membership::all(topology.nodes()),
+            last: faults.iter().find_map(|fault| match fault.kind {
+                Kind::Stop(last) => Some(last),
+                _ => None,
+            }),
             queue: Queue::new(Time(0)),
             base: Instant::now(),
             machines: (0..topology.nodes()).map(|_| Machine::default()).collect(),
             wires: topology.edges().map(wire).collect(),
-            lines: Lines::new(&whole.conditions, topology.nodes()),
+            lines: Lines::new(conditions, topology.nodes()),
             next_id: 0,
             story: Vec::new(),
             restarts: 0,
@@ -102,10 +118,7 @@ impl<'a> World<'a> {
             #[cfg(test)]
             liar: None,
             #[cfg(test)]
-            adopted: std::collections::BTreeMap::from([(
-                0,
-                crate::drive::Membership::all(topology.nodes()),
-            )]),
+            adopted: std::collections::BTreeMap::from([(0, Membership::all(topology.nodes()))]),
         };
         for node in 0..topology.nodes() {
             world.post(0, Happening::Start(node.into()));
@@ -116,9 +129,12 @@ impl<'a> World<'a> {
         for (index, fault) in faults.iter().enumerate() {
             match fault.when {
                 When::At(time) => world.post_at(time, Happening::Begin(index)),
-                When::Round(_) => {}
+                When::Round(round) => world.by_round.push((round, index)),
+                When::Checkpoint(round) => world.by_checkpoint.push((round, index)),
             }
         }
+        world.by_round.sort_unstable_by_key(|next| Reverse(*next));
+        world.by_checkpoint.sort_unstable_by_key(|next| Reverse(*next));
         world
     }
 
@@ -266,17 +282,12 @@ impl<'a> World<'a> {
     pub(super) fn reached(&mut self, rounds: u64) {
         self.rounds = self.rounds.max(rounds);
         self.stopped |= self.observer.stop_after().is_some();
-        for index in 0..self.faults.len() {
-            if matches!(self.faults[index].when, When::Round(round) if round <= rounds) {
-                self.begin(index);
-            }
+        while let Some((_, index)) = self.by_round.pop_if(|(round, _)| *round <= rounds) {
+            self.begin(index);
         }
     }
 
-    fn begin(&mut self, index: usize) {
-        if std::mem::replace(&mut self.begun[index], true) {
-            return;
-        }
+    pub(super) fn begin(&mut self, index: usize) {
         let Fault { length, kind, .. } = &self.faults[index];
         let end = Time(self.now().0.saturating_add(length.0));
         self.healed = self.healed.max(end);
@@ -308,6 +319,9 @@ impl<'a> World<'a> {
             Kind::DiskSlow(nodes, time) => {
                 nodes.iter().for_each(|node| self.machines[node.index()].slow_disk += time.0);
             }
+            Kind::Members(change) => self.change(change),
+            // Each node is asked in this round of its own.
+            Kind::Stop(_) => {}
         }
     }
 
@@ -321,7 +335,7 @@ impl<'a> World<'a> {
                 self.mend(&sides);
                 self.note(None, format!("over: {}", kind.describe(&self.whole.design.topology)));
             }
-            Kind::Reset(_) => {}
+            Kind::Reset(_) | Kind::Members(_) | Kind::Stop(_) => {}
             Kind::Slow(nodes, factor) => {
                 nodes.iter().for_each(|node| self.machines[node.index()].slow -= factor - 1.0);
             }

@@ -12,8 +12,8 @@ use gradvine::{
     gossip::{RoundDone, Traffic},
     learn::Ready,
     node::Measures,
-    replay,
     run::{Design, Evaluate, Gradients, OwnRun},
+    simulation,
     units::{NodeId, Round},
     vector,
 };
@@ -188,7 +188,7 @@ pub(crate) fn simulate(
     let design = Arc::clone(&run.design);
     let (see, waiting) = (see.as_ref(), BTreeMap::new());
     let mut watch = Watch { nodes, design, see, waiting, raised: &raised };
-    let simulated = replay::simulate_own(run, &mut watch);
+    let simulated = simulation::simulate_own(run, &mut watch);
     if let Some(error) = lock(&raised).take() {
         return Err(error);
     }

@@ -56,7 +56,7 @@ impl Saver {
             (_, Writer::Here { failing }) => {
                 write_one(&self.checkpoints, &checkpoint, failing).then_some(Event::Durable(rounds))
             }
-            (Every::Rounds(_), Writer::Beside { queue, .. }) => {
+            (Every::Rounds(_) | Every::Once(_), Writer::Beside { queue, .. }) => {
                 let _ = queue.send(checkpoint);
                 None
             }

@@ -30,6 +30,7 @@ use crate::{
     digest,
     drive::{Change, Membership},
     gossip::plan,
+    units::Round,
 };
 
 pub use self::file::Checkpoint;
@@ -109,6 +110,8 @@ pub(crate) enum Every {
     Rounds(u64),
     /// After each interval of this length.
     Time(Duration),
+    /// Once, after this round.
+    Once(Round),
     /// Never: a run that is disturbed starts from the beginning.
     Never,
 }
@@ -444,7 +447,7 @@ mod tests {
     use crate::{
         gossip::{LinkTraffic, Traffic, snapshot::Snapshot},
         state::State,
-        units::{NodeId, Round, Time},
+        units::{NodeId, Time},
     };
 
     fn sections() -> [String; 3] {

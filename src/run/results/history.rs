@@ -20,7 +20,7 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// The most changes of members that are repeated: one every minute of a week.
+/// The most changes of members of a simulation: one every minute of a week.
 const MOST_CHANGES: usize = 10_000;
 
 /// The members of a run, as its directory knows them.
@@ -134,9 +134,11 @@ pub fn check_history(design: &Design, history: &[Change]) -> Result<(), ConfigEr
     let rounds = design.experiment.run.rounds;
     if history.len() > MOST_CHANGES {
         let count = history.len();
-        return wrong(format!("{count} changes: at most {MOST_CHANGES} can be repeated"));
+        return wrong(format!("{count} changes: at most {MOST_CHANGES} are accepted"));
     }
     let (mut before, mut designed) = (0, BTreeSet::new());
+    let all: Vec<NodeId> = (0..design.topology.nodes()).map(NodeId::from).collect();
+    let mut members = &all;
     for change in history {
         let round = change.round.0;
         if round < before || round > rounds || (round == 0) != change.models.is_empty() {
@@ -149,11 +151,15 @@ pub fn check_history(design: &Design, history: &[Change]) -> Result<(), ConfigEr
             design.restricted(&change.members, &change.cut)?;
         }
         let models = &change.models;
-        let exist = models.iter().all(|node| node.index() < design.topology.nodes());
-        if !exist || !models.is_sorted_by(|a, b| a < b) {
-            return wrong(format!("models of {models:?}: expected numbers of nodes, ascending"));
+        let were =
+            models.iter().all(|node| members.contains(node) && change.members.contains(node));
+        if !were || !models.is_sorted_by(|a, b| a < b) {
+            return wrong(format!(
+                "models of {models:?} after round {round}: expected, ascending, nodes that were \
+                 members before and after it"
+            ));
         }
-        before = round;
+        (before, members) = (round, &change.members);
     }
     if !history.is_empty() && !plan::can_pause(&*design.rule.plan) {
         return wrong("the members of a run with this rule cannot change".into());
@@ -182,7 +188,7 @@ mod tests {
         };
         let history: Vec<Change> = (0..200_000).map(change).collect();
         let error = check_history(&design, &history).unwrap_err().to_string();
-        assert!(error.contains("200000 changes: at most 10000 can be repeated"), "{error}");
+        assert!(error.contains("200000 changes: at most 10000 are accepted"), "{error}");
         check_history(&design, &history[..MOST_CHANGES]).unwrap();
     }
 }

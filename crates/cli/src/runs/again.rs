@@ -7,8 +7,8 @@ use std::{
 
 use gradvine::{
     drive::Observer,
-    replay::{difference, history_of, repeat},
-    run::{Finished, Session, Summary, Whole},
+    faults::{difference, history_of, repeat},
+    run::{Driven, Finished, Session, Summary, Whole},
 };
 use gradvine_terminal::{Exit, Interrupt, run_session, warnings};
 
@@ -28,7 +28,8 @@ pub(super) fn run_again(
     let session = Session::new(Arc::clone(&whole), args.directory(&whole)?, warnings());
     let session = session.without_baseline();
     let drive = |whole: &Whole, watch: &mut dyn Observer, _: &Path| {
-        Ok(repeat(whole, &history, Some(expected.rounds), watch)?.into())
+        let mut story = repeat(whole, &history, Some(expected.rounds), watch)?;
+        story.take_results(&whole.design.topology).map(Driven::from)
     };
     let finished = run_session(session, interrupt, args.speaks(), true, drive)?;
     let Finished { summary, tree_bytes, directory, .. } = &finished;

@@ -59,15 +59,6 @@ impl Told {
     }
 }
 
-/// Why no node has results.
-fn nothing(story: &Story, topology: &Topology) -> String {
-    let names = story.stuck.iter().map(|node| topology.node(*node).name.as_str());
-    match names.collect::<Vec<_>>().join(", ") {
-        names if names.is_empty() => "no node has ended with results".to_string(),
-        names => format!("long after the last fault these nodes still wait: {names}"),
-    }
-}
-
 fn seconds(time: Time) -> f64 {
     (time.0 / 1_000_000) as f64 / 1e3
 }
@@ -90,11 +81,8 @@ pub(super) fn run(args: &RunArgs, argument: &str) -> Result<(), Exit> {
     }
     let mut told = None;
     let finished = run_session(session, &interrupt, args.speaks(), true, |whole, watch, _| {
-        let mut ran = Told::of(&whole.design, faults::run(whole, &faults, watch)?)?;
-        let ended = std::mem::take(&mut ran.story.results);
-        let why = ended.is_empty().then(|| nothing(&ran.story, &whole.design.topology));
-        told = Some(ran);
-        why.map_or(Ok(Driven::from(ended)), |why| Err(RunError::Stuck(why)))
+        let ran = told.insert(Told::of(&whole.design, faults::run(whole, &faults, watch)?)?);
+        ran.story.take_results(&whole.design.topology).map(Driven::from)
     });
     if let (Some(told), true) = (&told, args.speaks()) {
         print_results(&text(told, &calm, &whole.design.topology));

@@ -2,11 +2,7 @@
 
 use std::path::PathBuf;
 
-use gradvine::{
-    config::ConfigError,
-    replay::{experiment_of, simulate},
-    run::Summary,
-};
+use gradvine::{config::ConfigError, faults::experiment_of, run::Summary, simulation::simulate};
 use gradvine_terminal::{Exit, Interrupt};
 
 use super::{again::run_again, faulty, run_args::RunArgs, stages, train::watched};

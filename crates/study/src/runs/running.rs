@@ -15,8 +15,8 @@ use gradvine::{
     config::ConfigError,
     drive::RunError,
     experiment::Experiment,
-    replay::simulate,
     run::{Needs, Snapshot, Summary, Watch, Whole},
+    simulation::simulate,
     units::Round,
 };
 

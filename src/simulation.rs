@@ -1,19 +1,13 @@
-//! Repeats a run whose members changed, in the simulator: with the same history it ends with the
-//! same bits.
+//! Runs a whole experiment in the simulator, with the absences that it names: members change after
+//! a round, all at once and at no cost.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
 
 use crate::{
     config::ConfigError,
     drive::{Change, Elapsed, Learner, Observer, RunError},
-    experiment::Selection,
     gossip::{Byzantine, LinkTraffic, Node, OwnModel, Rejoin, RoundDone, Traffic, tree::Readers},
-    inputs,
     links::Conditions,
-    mixing::Topology,
     run::{Design, Driven, OwnRun, Summary, Whole, check_history},
     sim::{self, Paused, RunPart, Running, Simulated},
     units::{NodeId, Round, Time},
@@ -43,88 +37,14 @@ pub fn simulate_own(
     Ok((summary, simulated))
 }
 
-/// Repeats a run with this history of its members. `rounds`: after so many it ended, if it ended
-/// before its last one.
-///
-/// # Errors
-/// If a node fails.
-pub fn repeat(
-    whole: &Whole,
-    history: &[Change],
-    rounds: Option<u64>,
-    observer: &mut dyn Observer,
-) -> Result<Simulated, RunError> {
-    let early = rounds.filter(|rounds| *rounds < whole.design.experiment.run.rounds);
-    let last = early.and_then(|rounds| Some(Round(rounds.checked_sub(1)?)));
-    let (honest, ideal) = (BTreeMap::new(), Conditions::ideal());
-    run_with(whole, history, &honest, &ideal, &mut Until { last, is_near: false, observer })
-}
-
 impl From<Simulated> for Driven {
     fn from(simulated: Simulated) -> Driven {
         Driven { ended: simulated.ended, trace: Some(simulated.trace) }
     }
 }
 
-/// The file of the experiment of a run that is to be repeated: the one that is selected or, if
-/// nothing is, the one beside the run's summary.
-///
-/// # Errors
-/// If none is there, or it is that of one node, which has only its own rows.
-pub fn experiment_of(
-    selection: &Selection,
-    summary: &Path,
-) -> Result<Option<PathBuf>, ConfigError> {
-    inputs::note(summary);
-    if *selection != Selection::default() {
-        return Ok(selection.experiment.clone());
-    }
-    let beside = summary.with_file_name("experiment.toml");
-    let wrong = |why: &str| {
-        let problem = format!("{why}: name the experiment of all nodes, as for a first run");
-        Err(ConfigError::new("history", summary.display(), problem))
-    };
-    if !beside.is_file() {
-        return wrong("no experiment.toml is beside this summary");
-    }
-    let is_of_one = Topology::load(&summary.with_file_name("topology.toml")).is_ok_and(|all| {
-        let model = |node: usize| format!("model-{}.safetensors", all.node(node.into()).name);
-        let has = |node: &usize| summary.with_file_name(model(*node)).exists();
-        all.nodes() > 1 && (0..all.nodes()).filter(has).count() == 1
-    });
-    if is_of_one {
-        return wrong("the experiment.toml beside this summary is that of one node");
-    }
-    Ok(Some(beside))
-}
-
-/// The history of a summary's run, for [`repeat`] with this design. If the summary of that has the
-/// same digest, the run could be repeated.
-///
-/// # Errors
-/// If it names nodes that the topology does not have, or does not fit the run.
-pub fn history_of(summary: &Summary, design: &Design) -> Result<Vec<Change>, ConfigError> {
-    let changes = summary.history.iter().map(|one| one.numbered(&design.topology));
-    let history: Vec<Change> = changes.collect::<Result<_, _>>()?;
-    check_history(design, &history)?;
-    Ok(history)
-}
-
-/// What differs in the summary of a repeated run from the one in this file, in words; `None` if
-/// both have the same digest.
-pub fn difference(repeated: &Summary, expected: &Summary, file: &Path) -> Option<String> {
-    (repeated.digest != expected.digest).then(|| {
-        format!(
-            "the repeated run ends with the digest {}, that in {} is {}",
-            repeated.digest,
-            file.display(),
-            expected.digest
-        )
-    })
-}
-
 /// Runs an experiment with this history of its members.
-fn run_with(
+pub(crate) fn run_with(
     whole: &Whole,
     history: &[Change],
     byzantine: &BTreeMap<NodeId, Byzantine>,
@@ -171,34 +91,6 @@ fn run_with(
         around = conditions.restricted(&members);
     }
     Err(RunError::Stuck("the last part of the run has no end".into()))
-}
-
-/// Passes events on, and ends the run after a round. It does so in the round before: if the losses
-/// end the run there, they have done it by then, and the model of the lowest counts.
-struct Until<'a> {
-    last: Option<Round>,
-    is_near: bool,
-    observer: &'a mut dyn Observer,
-}
-
-impl Observer for Until<'_> {
-    fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone) {
-        self.is_near |= self.last.is_some_and(|last| done.round.0 + 1 >= last.0);
-        self.observer.round(node, elapsed, done);
-    }
-
-    fn save(&mut self, node: NodeId, elapsed: Elapsed, own: &OwnModel) {
-        self.observer.save(node, elapsed, own);
-    }
-
-    fn mean(&mut self, mean: &[f32]) {
-        self.observer.mean(mean);
-    }
-
-    fn stop_after(&mut self) -> Option<Round> {
-        let last = self.last.filter(|last| self.is_near || *last == Round(0));
-        self.observer.stop_after().or(last)
-    }
 }
 
 /// Passes events on, with the numbers of nodes in the topology of the run.
@@ -250,10 +142,6 @@ fn start(
             if change.models.contains(&node) {
                 paused.insert(node, state);
             }
-        }
-        if paused.len() < change.models.len() {
-            let problem = "names models of nodes that were no members before".to_string();
-            return Err(RunError::Setup(ConfigError::at("history", problem)));
         }
     }
     let node = |(place, &node): (usize, &NodeId)| {
