@@ -123,4 +123,6 @@ pub fn fuzz_cluster(bytes: &[u8]) {
     cluster::fuzz::run(bytes);
 }
 
-internals!(reached::{digest, faults, files, inputs, memory, printable, simulation, threads, vector});
+internals!(reached::{
+    digest, faults, files, inputs, memory, printable, simulation, threads, vector
+});

@@ -36,9 +36,36 @@ pub struct At {
     pub exchange: u16,
 }
 
+/// The flight of a notice, if the plan calls: its sender makes no more calls. Rules have lower
+/// flights.
+pub const LAST_CALL: u8 = 249;
+/// The flight of setup records.
+pub const SETUP: u8 = 250;
+/// The flight of the exact mean.
+pub(crate) const MEAN: u8 = 251;
+/// The flight of the records at the end.
+pub const SUMMARY: u8 = 252;
+/// The flight of a notice that all nodes end after the round of its frame.
+pub const STOP: u8 = 253;
+/// The flight of the initial model, if one node gives it to all.
+pub(crate) const INITIAL: u8 = 254;
+/// The flight of the sum of a subtree's losses on validation rows, to the parent; its round is that
+/// of the evaluation.
+pub(crate) const TALLY: u8 = 255;
+
 impl std::fmt::Display for At {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "round {} flight {} exchange {}", self.round, self.flight, self.exchange)
+        let At { round, flight, exchange } = self;
+        match *flight {
+            SETUP => write!(f, "the agreement before round 0, exchange {exchange}"),
+            INITIAL => write!(f, "the initial model, exchange {exchange}"),
+            MEAN => write!(f, "round {round}, the mean of the models, exchange {exchange}"),
+            SUMMARY => write!(f, "the records at the end, exchange {exchange}"),
+            STOP => write!(f, "round {round}, the notice that the run ends"),
+            TALLY => write!(f, "round {round}, the sum of losses, exchange {exchange}"),
+            LAST_CALL => write!(f, "the notice of the last call"),
+            _ => write!(f, "round {round} flight {flight} exchange {exchange}"),
+        }
     }
 }
 

@@ -349,7 +349,8 @@ fn a_model_with_another_digest_is_refused() {
         let builder = if i == 2 { builder.initial(vec![7.0; D]) } else { builder };
         connect(builder).map(drop).unwrap_err().to_string()
     });
-    let named = "the model of node 2: its SHA-256 is ";
+    let named = "the initial model, exchange 0: malformed payload: \
+                 the model of node 2: its SHA-256 is ";
     assert!(errors.iter().any(|error| error.contains(named)), "{errors:?}");
     assert!(errors.iter().any(|error| error.contains(&digest)), "{errors:?}");
 }

@@ -10,7 +10,7 @@
 //! DIFFERENCE: `clipped-gossip` clips differences to its own model. The mean must be the same at
 //! all nodes, which have no model in common, so it is trimmed, too.
 
-use super::{averaging::Averaging, plan::TreePlan, records::Records, signatures::split};
+use super::{averaging::Averaging, plan::TreePlan, signed::Signed};
 use crate::{
     compress::{Malformed, Payload},
     digest,
@@ -26,17 +26,14 @@ use crate::{
 #[derive(Debug)]
 enum Gathered {
     Sum(Vec<f64>),
-    Each(Records),
+    Each(Signed),
 }
 
 /// Forms the mean of the models of some nodes.
 #[derive(Debug)]
 pub struct Mean {
-    flight: u8,
     height: u16,
     root: bool,
-    /// Whether the models of all nodes come down, and not their mean.
-    passes_on: bool,
     len: usize,
     averaging: Averaging,
     gathered: Gathered,
@@ -52,7 +49,6 @@ impl Mean {
         len: usize,
         own: Option<&[f32]>,
     ) -> Mean {
-        let flight = plan.launch().flight;
         let gathered = match averaging.liars {
             None => {
                 let own = own.map(|own| own.iter().map(|&x| f64::from(x)).collect());
@@ -60,15 +56,12 @@ impl Mean {
             }
             Some(_) => {
                 let own = own.unwrap_or_default().iter().flat_map(|x| x.to_le_bytes()).collect();
-                let own = averaging.signatures.sign(flight, own);
-                Gathered::Each(Records::new(plan, node, own))
+                Gathered::Each(Signed::new(plan, node, own, &averaging.signatures))
             }
         };
         let mut mean = Mean {
-            flight,
             height: plan.height(),
             root: plan.is_root(node),
-            passes_on: plan.passes_on(),
             len,
             averaging: averaging.clone(),
             gathered,
@@ -92,51 +85,46 @@ impl Mean {
                 std::mem::take(sum).into_iter().map(|sum| (sum / models) as f32).collect()
             }
             Gathered::Each(records) => {
-                let signed = records.held().iter();
-                let models = signed.filter_map(|(_, signed)| Some(split(signed)?.0));
-                let models: Vec<&[[u8; 4]]> =
-                    models.map(|model| model.as_chunks().0).filter(|all| !all.is_empty()).collect();
+                let models = records.held().map(|model| model.as_chunks().0);
+                let models: Vec<&[[u8; 4]]> = models.filter(|all| !all.is_empty()).collect();
                 let at = |i: usize, k: usize| f32::from_le_bytes(models[i][k]);
                 self.averaging.mean((models.len(), self.len), at)
             }
         };
     }
+}
 
-    /// Checks the model of a node, or that it gives none.
-    fn check(&self, node: NodeId, signed: &[u8]) -> Result<(), Malformed> {
-        let model = self.averaging.signatures.open(self.flight, node, signed)?;
-        let gives = self.averaging.givers.contains(&node);
-        let length = if gives { 4 * self.len } else { 0 };
-        let wrong = |what: String| Err(Malformed(format!("the model of node {node}: {what}")));
-        if model.len() != length {
-            return wrong(format!("{} bytes where {length} belong", model.len()));
+/// Checks the model of a node, of `len` numbers, or that it gives none.
+fn check(averaging: &Averaging, len: usize, node: NodeId, model: &[u8]) -> Received {
+    let gives = averaging.givers.contains(&node);
+    let length = if gives { 4 * len } else { 0 };
+    let wrong = |what: String| Err(Malformed(format!("the model of node {node}: {what}")));
+    if model.len() != length {
+        return wrong(format!("{} bytes where {length} belong", model.len()));
+    }
+    if let Some(expected) = averaging.digest.as_ref().filter(|_| gives) {
+        let found = digest::of_bytes(model);
+        if found != *expected {
+            return wrong(format!("its SHA-256 is {found}, and the run names {expected}"));
         }
-        if let Some(expected) = self.averaging.digest.as_ref().filter(|_| gives) {
-            let found = digest::of_bytes(model);
-            if found != *expected {
-                return wrong(format!("its SHA-256 is {found}, and the run names {expected}"));
-            }
-        }
-        let mut numbers = model.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x));
-        match numbers.find(|number| !number.is_finite()) {
-            Some(number) => wrong(format!("it has the number {number}")),
-            None => Ok(()),
-        }
+    }
+    let mut numbers = model.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x));
+    match numbers.find(|number| !number.is_finite()) {
+        Some(number) => wrong(format!("it has the number {number}")),
+        None => Ok(()),
     }
 }
 
 impl Party for Mean {
     fn outgoing(&mut self, local: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
-        if at.exchange >= self.height && !self.passes_on {
-            return out.vector(&self.mean);
-        }
         match &mut self.gathered {
-            Gathered::Sum(sum) => {
+            Gathered::Each(models) if models.travel_in(at) => models.outgoing(local, at, out),
+            Gathered::Sum(sum) if at.exchange < self.height => {
                 out.doubles(sum);
                 *sum = Vec::new();
                 Ok(())
             }
-            Gathered::Each(records) => records.outgoing(local, at, out),
+            _ => out.vector(&self.mean),
         }
     }
 
@@ -151,15 +139,12 @@ impl Party for Mean {
             (Payload::Doubles(bytes), Gathered::Sum(sum)) => {
                 update(sum, bytes.as_chunks().0, |sum, x| *sum += f64::from_le_bytes(*x));
             }
-            (Payload::Records(bytes), Gathered::Each(records)) => {
-                let theirs = records.parse(bytes)?;
-                theirs.iter().try_for_each(|(node, signed)| self.check(*node, signed))?;
-                let Gathered::Each(records) = &mut self.gathered else { return Ok(()) };
-                if at.exchange < self.height {
-                    return records.gather(from, theirs);
+            (Payload::Records(bytes), Gathered::Each(models)) => {
+                let (averaging, len) = (&self.averaging, self.len);
+                let check = |node, model: &[u8]| check(averaging, len, node, model);
+                if models.received(at, from, bytes, check)? {
+                    self.form();
                 }
-                records.complete(theirs)?;
-                self.form();
             }
             (Payload::Floats(bytes), _) => {
                 self.mean =

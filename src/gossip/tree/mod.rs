@@ -12,13 +12,14 @@ mod plan;
 mod records;
 mod setup;
 mod signatures;
+mod signed;
 
+pub(crate) use super::plan::{INITIAL, MEAN, TALLY};
+pub use super::plan::{LAST_CALL, SETUP, STOP, SUMMARY};
 pub(crate) use averaging::Averaging;
 pub use mean::Mean;
-pub(crate) use plan::{
-    EndOfCalls, INITIAL, Leaving, MEAN, TALLY, TreePlan, check, records_limit, setup_limit,
-};
-pub use plan::{LAST_CALL, RECORD_LIMIT, Readers, SETUP, SETUP_LIMIT, STOP, SUMMARY};
+pub(crate) use plan::{EndOfCalls, Leaving, TreePlan, check, records_limit, setup_limit};
+pub use plan::{RECORD_LIMIT, Readers, SETUP_LIMIT};
 pub use records::Records;
 pub(crate) use setup::Agreement;
 pub use setup::{Check, Merge, Setup};

@@ -24,28 +24,11 @@ use crate::{
     config::ConfigError,
     gossip::{
         party::{Encoded, Local, Party, Received, Writer},
-        plan::{At, Meeting, Plan, Step},
+        plan::{At, LAST_CALL, Meeting, Plan, SETUP, SUMMARY, Step},
     },
     mixing::{SpanningTree, Topology},
     units::{NodeId, Round},
 };
-
-/// The flight of a notice, if the plan calls: its sender makes no more calls.
-pub const LAST_CALL: u8 = 249;
-/// The flight of setup records.
-pub const SETUP: u8 = 250;
-/// The flight of the exact mean.
-pub(crate) const MEAN: u8 = 251;
-/// The flight of the records at the end.
-pub const SUMMARY: u8 = 252;
-
-/// The flight of a notice that all nodes end after the round of its frame.
-pub const STOP: u8 = 253;
-/// The flight of the sum of a subtree's losses on validation rows, to the parent; its round is that
-/// of the evaluation.
-pub(crate) const TALLY: u8 = 255;
-/// The flight of the initial model, if one node gives it to all.
-pub(crate) const INITIAL: u8 = 254;
 
 /// The largest record that a node may contribute, in bytes; a setup record may be larger, see
 /// `setup_limit`.
@@ -126,7 +109,7 @@ impl TreePlan {
     }
 
     /// The models of some nodes, of `len` numbers, to the root, and their mean to all nodes: at the
-    /// end ([`MEAN`]), or as the model that all begin at ([`INITIAL`]).
+    /// end (`MEAN`), or as the model that all begin at (`INITIAL`).
     pub(crate) fn models(
         topology: &Topology,
         flight: u8,

@@ -45,10 +45,6 @@ impl Records {
         }
     }
 
-    pub(super) fn height(&self) -> u16 {
-        self.height
-    }
-
     /// The records that are here, ascending by node.
     pub(super) fn held(&self) -> &[(NodeId, Vec<u8>)] {
         &self.held

@@ -12,9 +12,9 @@
 use std::sync::Arc;
 
 use super::{
-    plan::{SETUP, TreePlan, setup_limit},
-    records::Records,
-    signatures::{Signatures, split},
+    plan::{TreePlan, setup_limit},
+    signatures::Signatures,
+    signed::Signed,
 };
 use crate::{
     compress::{Malformed, Payload},
@@ -101,11 +101,7 @@ impl Setup {
 
 /// Gathers every node's setup record at the root, sends them to all nodes, and merges them.
 pub(crate) struct Agreement {
-    root: bool,
-    /// Whether the records of all nodes come down, and not the merged one.
-    passes_on: bool,
-    records: Records,
-    signatures: Signatures,
+    records: Signed,
     merge: Merge,
     check: Check,
     same: bool,
@@ -127,17 +123,8 @@ impl Agreement {
     ) -> Agreement {
         let Setup { record, merge, check, same, .. } = setup;
         let kept = (same && !record.is_empty()).then(|| record.clone());
-        let mut agreement = Agreement {
-            root: plan.is_root(node),
-            passes_on: plan.passes_on(),
-            records: Records::new(plan, node, signatures.sign(SETUP, record)),
-            signatures: signatures.clone(),
-            merge,
-            check,
-            same,
-            kept,
-            merged: Vec::new(),
-        };
+        let records = Signed::new(plan, node, record, signatures);
+        let mut agreement = Agreement { records, merge, check, same, kept, merged: Vec::new() };
         if plan.height() == 0 {
             agreement.agree().expect(CHECKED);
         }
@@ -149,35 +136,23 @@ impl Agreement {
         self.merged
     }
 
-    /// Merges the records of all nodes, which are here.
+    /// Merges the records of all nodes, which are present.
     fn agree(&mut self) -> Received {
-        let held = self.records.held().iter();
-        let records: Vec<&[u8]> = held.map(|(_, signed)| unsigned(signed)).collect();
+        let records: Vec<&[u8]> = self.records.held().collect();
         self.merged = (self.merge)(&records).map_err(of_all)?;
         Ok(())
     }
 
-    /// Compares the records that a child has gathered with each other, and with one that is here.
-    fn fit(&self, child: NodeId, records: &[(NodeId, Vec<u8>)]) -> Received {
-        let kept = self.records.held().iter().chain(records).map(|(_, signed)| unsigned(signed));
-        let first = kept.clone().find(|record| !record.is_empty());
-        let differs = |(_, signed): &(NodeId, Vec<u8>)| {
-            let record = unsigned(signed);
-            !record.is_empty() && Some(record) != first
-        };
-        match records.iter().any(differs) {
+    /// Compares the records that are present after a child has sent its own and those below it.
+    fn compare(&self, child: NodeId) -> Received {
+        let mut kept = self.records.held().filter(|record| !record.is_empty());
+        let first = kept.next();
+        match kept.any(|record| Some(record) != first) {
             true => Err(Malformed(format!(
                 "node {child} and those below it have kept other setup records than the others"
             ))),
             false => Ok(()),
         }
-    }
-
-    fn checked(&self, signed: &[u8], node: NodeId) -> Result<(), Malformed> {
-        let record = self.signatures.open(SETUP, node, signed)?;
-        (self.merge)(&[record])
-            .map(drop)
-            .map_err(|why| Malformed(format!("setup record of node {node}: {why}")))
     }
 }
 
@@ -187,14 +162,9 @@ fn of_all(why: String) -> Malformed {
     Malformed(format!("setup record of all nodes: {why}"))
 }
 
-/// A record that was checked, without its signature.
-fn unsigned(signed: &[u8]) -> &[u8] {
-    split(signed).map_or(&[], |(record, _)| record)
-}
-
 impl Party for Agreement {
     fn outgoing(&mut self, local: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
-        if at.exchange < self.records.height() || self.passes_on {
+        if self.records.travel_in(at) {
             return self.records.outgoing(local, at, out);
         }
         out.records(&self.merged);
@@ -203,21 +173,18 @@ impl Party for Agreement {
 
     fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
         let Payload::Records(bytes) = p else { unreachable!("the plan carries records") };
-        let goes_up = at.exchange < self.records.height();
-        if goes_up || self.passes_on {
-            let records = self.records.parse(bytes)?;
-            for (node, record) in &records {
-                self.checked(record, *node)?;
-            }
-            if !goes_up {
-                self.records.complete(records)?;
-                return self.agree();
-            }
+        if self.records.travel_in(at) {
+            let merge = &self.merge;
+            let all_are_down = self.records.received(at, from, bytes, |node, record| {
+                let wrong = |why| Malformed(format!("setup record of node {node}: {why}"));
+                (merge)(&[record]).map(drop).map_err(wrong)
+            })?;
             // Each alone is right, and nodes may still have kept different ones.
-            if self.root && self.same {
-                self.fit(from, &records)?;
-            }
-            return self.records.gather(from, records);
+            return match (all_are_down, self.same) {
+                (true, _) => self.agree(),
+                (false, true) => self.compare(from),
+                (false, false) => Ok(()),
+            };
         }
         if self.kept.as_ref().is_some_and(|kept| kept != bytes) {
             return Err(of_all("it is not the one that this node has kept".into()));
@@ -228,7 +195,7 @@ impl Party for Agreement {
     }
 
     fn close(&mut self, _: &mut Local, at: &At) {
-        if self.root && at.exchange + 1 == self.records.height() {
+        if self.records.are_gathered(at) {
             self.agree().expect(CHECKED);
         }
     }

@@ -3,7 +3,7 @@
 //! A record passes through other nodes on its way to the root. Each of them checks all records of a
 //! child before it passes them on. So a node that changes a record is found by its parent.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use sha2::{Digest, Sha256};
 
@@ -25,6 +25,12 @@ pub trait Signer: Send + Sync {
 /// Signs records and checks them, where nodes have keys.
 #[derive(Clone, Default)]
 pub(crate) struct Signatures(Option<Arc<dyn Signer>>);
+
+impl fmt::Debug for Signatures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "signatures" } else { "no signatures" })
+    }
+}
 
 impl Signatures {
     /// `None` where one process runs all nodes: zeros take the place of signatures, so that the
