@@ -19,6 +19,7 @@ use crate::{
     config::ConfigError,
     drive::{Change, Membership, Observer, RunError},
     experiment::Selection,
+    gossip::plan,
     inputs,
     links::Conditions,
     mixing::Topology,
@@ -37,12 +38,20 @@ pub fn repeat(
     rounds: Option<u64>,
     observer: &mut dyn Observer,
 ) -> Result<Story, RunError> {
-    check_history(&whole.design, history).map_err(RunError::Setup)?;
+    let design = &whole.design;
+    check_history(design, history).map_err(RunError::Setup)?;
+    if plan::is_asynchronous(&*design.rule.plan) {
+        let problem = "with this rule the order of events decides how a run ends, so that its \
+                       history does not repeat it; `simulate` without --history repeats a \
+                       simulation";
+        let error = ConfigError::new("rule.kind", design.rule_name(), problem);
+        return Err(RunError::Setup(error));
+    }
     if history.len() > MOST_CHANGES {
         let problem = format!("{} changes: a run records at most {MOST_CHANGES}", history.len());
         return Err(RunError::Setup(ConfigError::at("history", problem)));
     }
-    let early = rounds.filter(|rounds| *rounds < whole.design.experiment.run.rounds);
+    let early = rounds.filter(|rounds| *rounds < design.experiment.run.rounds);
     let last = early.and_then(|rounds| Some(Round(rounds.checked_sub(1)?)));
     World::new(whole, &Conditions::ideal(), &schedule(history, last), observer).run()
 }

@@ -371,6 +371,32 @@ fn a_history_is_performed_by_clusters() {
     }
 }
 
+/// The losses end a run in the round after which its user, or a change of its sites, ends it, too.
+#[test]
+fn a_history_whose_run_its_losses_have_ended_is_performed() {
+    let whole = || {
+        let set = [
+            "rule.kind=d-psgd",
+            "compressor.kind=identity",
+            "topology.file=ring:5",
+            "optimizer.step=1e-20",
+            "run.stop_early={share=0.3,every=3,patience=2}",
+        ];
+        whole_with(1, &set.map(String::from))
+    };
+    let all: Vec<NodeId> = (0..5).map(NodeId).collect();
+    let change = Change { round: Round(5), members: all.clone(), models: all, ..Change::default() };
+    for history in [Vec::new(), vec![change]] {
+        let (honest, ideal) = (BTreeMap::new(), Conditions::ideal());
+        let plain = run_with(&whole(), &history, &honest, &ideal, &mut NoopObserver).unwrap();
+        let plain = Summary::of_run(&whole().design, &plain.ended[0].records, &history).unwrap();
+        assert!(plain.stopped_early && plain.rounds < 30, "{} {history:?}", plain.rounds);
+        let again = repeat(&whole(), &history, Some(plain.rounds), &mut NoopObserver).unwrap();
+        let made = again.summary(&whole().design).unwrap().unwrap();
+        assert_eq!((&made.digest, made.rounds), (&plain.digest, plain.rounds), "{history:?}");
+    }
+}
+
 /// Nobody can give the model of a node that was not a member, or is none then.
 #[test]
 fn a_history_that_no_run_has_is_refused() {
