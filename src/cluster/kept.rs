@@ -10,7 +10,7 @@ use crate::{
     gossip::snapshot::Snapshot,
     run::{Checkpoint, Checkpoints},
     state::State,
-    units::NodeId,
+    units::{NodeId, Round},
 };
 
 /// How many of the oldest checkpoints a node reports in any case.
@@ -59,7 +59,8 @@ fn reported(all: &[(u64, u64)]) -> Vec<CheckpointId> {
     all
 }
 
-/// Where a node continues: its core's part of the checkpoint, its clocks, and the merged setup.
+/// Where a node continues: its core's part of the checkpoint, its clocks, and the merged setup. Of a
+/// node that has returned only the bytes in it count.
 #[derive(Default)]
 pub(crate) struct Place {
     pub restored: Option<Restored>,
@@ -83,8 +84,7 @@ pub(crate) fn put_back(
         return Ok(Place::default());
     };
     if at.without.contains(&node) {
-        // It may have one of this round, of an earlier membership.
-        return Ok(Place::default());
+        return Ok(returned(node, at, checkpoints));
     }
     let newest = newest.filter(|newest| newest.snapshot.rounds.0 == at.rounds);
     let mut checkpoint = match newest {
@@ -103,6 +103,26 @@ pub(crate) fn put_back(
     let setup = if at.from_mean { Vec::new() } else { merged.clone() };
     let restored = Some(Restored { snapshot, merged });
     Ok(Place { restored, before: Elapsed { time, computing }, setup })
+}
+
+/// Where a node continues that gives no model: it has returned, or lacks the checkpoint of the
+/// others. What it has sent counts, as far as it knows: until it left, or lost its checkpoints.
+fn returned(node: NodeId, at: &Beginning, checkpoints: &Checkpoints) -> Place {
+    let me = at.history.last().and_then(|change| change.members.get(node.index()));
+    let (mut was_member, mut until) = (true, Round(at.rounds));
+    for change in &at.history {
+        let is_member = me.is_some_and(|me| change.members.contains(me));
+        match (was_member, is_member) {
+            (true, false) => until = change.round,
+            (true, true) => until = Round(at.rounds),
+            (false, _) => {}
+        }
+        was_member = is_member;
+    }
+    let Some(checkpoint) = checkpoints.newest_until(until.0) else { return Place::default() };
+    let Checkpoint { snapshot, time, computing, .. } = checkpoint;
+    let restored = Some(Restored { snapshot, merged: Vec::new() });
+    Place { restored, before: Elapsed { time, computing }, setup: Vec::new() }
 }
 
 /// The rounds begin: later checkpoints belong to an attempt that no node continues with.

@@ -77,6 +77,10 @@ fn core(config: NodeConfig, at: &Beginning, restored: Option<Restored>) -> Node 
     let givers = all.filter(|node| !at.without.contains(node)).collect();
     let rejoin = Rejoin { rounds: Round(at.rounds), givers, ..Rejoin::default() };
     let rejoin = match restored {
+        // It has returned: what it has sent before counts.
+        Some(Restored { snapshot, .. }) if at.without.contains(&config.id) => {
+            Rejoin { traffic: snapshot.traffic, ..rejoin }
+        }
         Some(Restored { snapshot, merged }) => {
             let traffic = snapshot.traffic;
             Rejoin { own: Some(snapshot.into_model()), merged, traffic, ..rejoin }

@@ -171,14 +171,14 @@ impl World<'_> {
         for node in (0..self.machines.len()).map(NodeId::from) {
             self.machines[node.index()].program = None;
             self.drop_links(node);
-            let leaves = before.place(node).is_some() && self.membership.place(node).is_none();
-            if leaves {
+            let was_member = before.place(node).is_some();
+            if was_member && self.membership.place(node).is_none() {
                 // It has no part in the rounds that it did meanwhile.
                 self.observer.resumes(node, *round);
             }
             let files = std::mem::take(&mut self.machines[node.index()].files);
             self.machines[node.index()] = Machine { files, rounds: round.0, ..Machine::default() };
-            let is_left = self.leave_on_disk(node, change);
+            let is_left = self.leave_on_disk(node, was_member, change);
             let ended = match self.membership.place(node) {
                 Some(_) => is_left.map_err(|error| error.to_string()),
                 None => Err("it is not a member".into()),
@@ -193,22 +193,29 @@ impl World<'_> {
         }
     }
 
-    /// Leaves on a node's disk what it has after a change.
+    /// Leaves on a node's disk what it has after a change: the checkpoint, if it gives its model or
+    /// leaves; none, if it has lost its own. Nodes that were away have theirs from before.
     ///
     /// # Errors
-    /// If its checkpoint cannot be used.
-    fn leave_on_disk(&self, node: NodeId, change: &Change) -> Result<(), ConfigError> {
+    /// If a file cannot be used.
+    fn leave_on_disk(
+        &self,
+        node: NodeId,
+        was_member: bool,
+        change: &Change,
+    ) -> Result<(), ConfigError> {
         let machine = &self.machines[node.index()];
-        let open = || machine.checkpoints(&self.whole.design, node, self.every());
-        let model = match change.models.contains(&node) {
-            true => Some(open()?.load(change.round.0)?),
-            false => None,
-        };
-        machine.files.wipe();
-        let checkpoints = open()?;
-        if let Some(checkpoint) = model {
-            checkpoints.write(&checkpoint)?;
+        let is_member = self.membership.place(node).is_some();
+        if was_member && is_member && !change.models.contains(&node) {
+            machine.files.wipe();
         }
-        checkpoints.adopt(&self.membership)
+        let checkpoints = machine.checkpoints(&self.whole.design, node, self.every())?;
+        if was_member {
+            checkpoints.retain(|round| round == change.round.0);
+        }
+        match is_member {
+            true => checkpoints.adopt(&self.membership),
+            false => Ok(()),
+        }
     }
 }

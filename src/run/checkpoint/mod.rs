@@ -382,6 +382,12 @@ impl Checkpoints {
         self.read(rounds).map_err(|problem| self.unusable(rounds, &problem))
     }
 
+    /// The newest checkpoint after at most so many rounds that can be used.
+    pub(crate) fn newest_until(&self, rounds: u64) -> Option<Checkpoint> {
+        let all = self.rounds().into_iter().rev();
+        all.filter(|round| *round <= rounds).find_map(|round| self.read(round).ok())
+    }
+
     /// Writes a checkpoint; it is durable when this returns.
     ///
     /// # Errors
