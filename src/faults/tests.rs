@@ -170,19 +170,38 @@ fn check(seed: u64, rules: &[(&str, &str)]) -> Result<(), String> {
     if waits && !loses && !history.is_empty() {
         return Err(format!("the run has changed: {history:?}; {faults:?}"));
     }
-    let expected = match history.is_empty() {
-        true => {
-            let ended = sim::run(again.specs(), &mut NoopObserver).map_err(|e| e.to_string())?;
-            Summary::new(&again.design, &ended[0].records).map_err(|e| e.to_string())?
-        }
+    compare(&summary, &again, &history, loses).map_err(|why| {
+        let happened = &story.occurrences;
+        format!("{why}: {history:?}; {happened:#?}; {faults:?}")
+    })
+}
+
+/// The summary of a run with this history in the plain simulator.
+fn plain(whole: &Whole, history: &[Change]) -> Result<Summary, String> {
+    let records = match history.is_empty() {
+        true => sim::run(whole.specs(), &mut NoopObserver).map(|mut all| all.swap_remove(0)),
         false => {
             let (honest, ideal) = (BTreeMap::new(), Conditions::ideal());
-            let ended = run_with(&again, &history, &honest, &ideal, &mut NoopObserver);
-            let ended = ended.map_err(|error| error.to_string())?.ended;
-            Summary::of_run(&again.design, &ended[0].records, &history)
-                .map_err(|e| e.to_string())?
+            let simulated = run_with(whole, history, &honest, &ideal, &mut NoopObserver);
+            simulated.map(|mut it| it.ended.swap_remove(0))
         }
     };
+    let records = records.map_err(|error| error.to_string())?.records;
+    Summary::of_run(&whole.design, &records, history).map_err(|error| error.to_string())
+}
+
+/// Compares a run with that of the plain simulator, and with clusters that repeat its history.
+/// `loses`: whether a node has lost what it had written.
+fn compare(
+    summary: &Summary,
+    whole: &Whole,
+    history: &[Change],
+    loses: bool,
+) -> Result<(), String> {
+    let expected = plain(whole, history)?;
+    if summary.digest != expected.digest {
+        return Err(format!("the digest is {}, expected {}", summary.digest, expected.digest));
+    }
     // One that left before its checkpoint was written knows less than it has sent.
     let gave = |name: &String| {
         summary.history.iter().all(|change| change.models.contains(name) || change.round == 0)
@@ -192,30 +211,17 @@ fn check(seed: u64, rules: &[(&str, &str)]) -> Result<(), String> {
             && made.bytes <= all.bytes
             && (made.bytes == all.bytes || !gave(&made.node))
     };
-    let (made, all) = (sent(&summary), sent(&expected));
+    let (made, all) = (sent(summary), sent(&expected));
     if !loses && !made.iter().zip(&all).all(is_right) {
-        return Err(format!("sent {made:?}, expected {all:?}: {history:?}; {faults:?}"));
+        return Err(format!("the nodes have sent {made:?}, expected {all:?}"));
     }
-    let repeated = repeat(&again, &history, None, &mut NoopObserver);
+    let repeated = repeat(whole, history, None, &mut NoopObserver);
     let repeated = repeated.map_err(|error| error.to_string())?;
-    let made = repeated.summary(&again.design).map_err(|error| error.to_string())?;
-    if made
-        .as_ref()
-        .is_none_or(|made| (&made.digest, &made.history) != (&expected.digest, &summary.history))
-    {
-        return Err(format!(
-            "clusters that repeat the history end with {:?}, expected {}: {history:?}; {}",
-            made.map(|made| (made.digest, made.history)),
-            expected.digest,
-            lines(&repeated)
-        ));
-    }
-    if summary.digest != expected.digest {
-        let happened = &story.occurrences;
-        return Err(format!(
-            "the digest is {}, expected {}: {history:?}; {happened:#?}; {faults:?}",
-            summary.digest, expected.digest
-        ));
+    let made = repeated.summary(&whole.design).map_err(|error| error.to_string())?;
+    let made = made.map(|made| (made.digest, made.history));
+    if made.as_ref() != Some(&(expected.digest, expected.history)) {
+        let lines = lines(&repeated);
+        return Err(format!("clusters that repeat the history end with {made:?}: {lines}"));
     }
     Ok(())
 }
