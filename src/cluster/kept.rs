@@ -59,8 +59,8 @@ fn reported(all: &[(u64, u64)]) -> Vec<CheckpointId> {
     all
 }
 
-/// Where a node continues: its core's part of the checkpoint, its clocks, and the merged setup. Only
-/// the bytes in it count if the node gives no model.
+/// Where a node continues: its core's part of the checkpoint, its clocks, and the merged setup. If
+/// the node gives no model, only the bytes in it count.
 #[derive(Default)]
 pub(crate) struct Place {
     pub restored: Option<Restored>,
