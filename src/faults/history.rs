@@ -5,25 +5,20 @@
 //! have the checkpoint of its round, and those of the new members start with that checkpoint and
 //! the recorded membership on their disks, as if the whole network had been started again then.
 
-use std::path::{Path, PathBuf};
-
 use super::{
     Story,
     machine::Machine,
     schedule::{Fault, Kind, When},
     wire::Happening,
-    world::{TRIES, World},
+    world::World,
 };
 use crate::{
     cluster::message::MOST_CHANGES,
     config::ConfigError,
     drive::{Change, Membership, Observer, RunError},
-    experiment::Selection,
     gossip::plan,
-    inputs,
     links::Conditions,
-    mixing::Topology,
-    run::{Design, Summary, Whole, check_history, checkpoint::Every},
+    run::{Whole, check_history, checkpoint::Every},
     units::{NodeId, Round, Time},
 };
 
@@ -66,71 +61,8 @@ fn schedule(history: &[Change], last: Option<Round>) -> Vec<Fault> {
         length: Time(0),
         kind: Kind::Members(change.clone()),
     };
-    // The nodes are asked in the round before: if losses end the run there, they have done it by
-    // then, and the model of the lowest counts.
-    let stop = last.map(|last| Fault {
-        when: When::Round(last.0),
-        length: Time(0),
-        kind: Kind::Stop(last),
-    });
-    history.iter().map(change).chain(stop).collect()
-}
-
-/// The file of the experiment of a run that is to be repeated: the one that is selected or, if
-/// nothing is, the one beside the run's summary.
-///
-/// # Errors
-/// If none is there, or it is that of one node, which has only its own rows.
-pub fn experiment_of(
-    selection: &Selection,
-    summary: &Path,
-) -> Result<Option<PathBuf>, ConfigError> {
-    inputs::note(summary);
-    if *selection != Selection::default() {
-        return Ok(selection.experiment.clone());
-    }
-    let beside = summary.with_file_name("experiment.toml");
-    let wrong = |why: &str| {
-        let problem = format!("{why}: name the experiment of all nodes, as for a first run");
-        Err(ConfigError::new("history", summary.display(), problem))
-    };
-    if !beside.is_file() {
-        return wrong("no experiment.toml is beside this summary");
-    }
-    let is_of_one = Topology::load(&summary.with_file_name("topology.toml")).is_ok_and(|all| {
-        let model = |node: usize| format!("model-{}.safetensors", all.node(node.into()).name);
-        let has = |node: &usize| summary.with_file_name(model(*node)).exists();
-        all.nodes() > 1 && (0..all.nodes()).filter(has).count() == 1
-    });
-    if is_of_one {
-        return wrong("the experiment.toml beside this summary is that of one node");
-    }
-    Ok(Some(beside))
-}
-
-/// The history of a summary's run, for [`repeat`] with this design. If the summary of that has the
-/// same digest, the run could be repeated.
-///
-/// # Errors
-/// If it names nodes that the topology does not have, or does not fit the run.
-pub fn history_of(summary: &Summary, design: &Design) -> Result<Vec<Change>, ConfigError> {
-    let changes = summary.history.iter().map(|one| one.numbered(&design.topology));
-    let history: Vec<Change> = changes.collect::<Result<_, _>>()?;
-    check_history(design, &history)?;
-    Ok(history)
-}
-
-/// What differs in the summary of a repeated run from the one in this file, in words; `None` if
-/// both have the same digest.
-pub fn difference(repeated: &Summary, expected: &Summary, file: &Path) -> Option<String> {
-    (repeated.digest != expected.digest).then(|| {
-        format!(
-            "the repeated run ends with the digest {}, that in {} is {}",
-            repeated.digest,
-            file.display(),
-            expected.digest
-        )
-    })
+    let stop = |last| Fault { when: When::At(Time(0)), length: Time(0), kind: Kind::Stop(last) };
+    history.iter().map(change).chain(last.map(stop)).collect()
 }
 
 impl World<'_> {
@@ -178,17 +110,9 @@ impl World<'_> {
             }
             let files = std::mem::take(&mut self.machines[node.index()].files);
             self.machines[node.index()] = Machine { files, rounds: round.0, ..Machine::default() };
-            let is_left = self.leave_on_disk(node, was_member, change);
-            let ended = match self.membership.place(node) {
-                Some(_) => is_left.map_err(|error| error.to_string()),
-                None => Err("it is not a member".into()),
-            };
-            match ended {
+            match self.leave_on_disk(node, was_member, change) {
                 Ok(()) => self.post(0, Happening::Start(node)),
-                ended => {
-                    let machine = &mut self.machines[node.index()];
-                    (machine.ended, machine.tries) = (Some(ended), TRIES);
-                }
+                Err(error) => self.ended(node, Err(error.to_string())),
             }
         }
     }

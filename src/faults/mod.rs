@@ -37,7 +37,7 @@ use crate::{
     units::{NodeId, Time},
 };
 
-pub use history::{difference, experiment_of, history_of, repeat};
+pub use history::repeat;
 pub use schedule::{DiskAfter, Fault, Kind, When, faults_of, parse};
 
 /// Something that happened in a run with faults.
@@ -57,7 +57,7 @@ pub struct Occurrence {
 pub struct Story {
     /// What happened, in order.
     pub occurrences: Vec<Occurrence>,
-    /// How each node ended: `None` with results, or its error in words.
+    /// How each node ended: `None` with results or as no member, or its error in words.
     pub ended: Vec<Option<String>>,
     /// The nodes that still wait long after the last fault: then the run has no end.
     pub stuck: Vec<NodeId>,

@@ -43,9 +43,13 @@ const WRITES: usize = 2;
 impl World<'_> {
     /// A machine starts its program.
     pub(super) fn start(&mut self, node: NodeId) {
-        let every = self.every();
+        let (every, is_member) = (self.every(), self.membership.place(node).is_some());
         let machine = &mut self.machines[node.index()];
-        if machine.down > 0 || machine.program.is_some() || machine.ended == Some(Ok(())) {
+        if !is_member
+            || machine.down > 0
+            || machine.program.is_some()
+            || machine.ended == Some(Ok(()))
+        {
             return;
         }
         let whole = self.whole;
@@ -464,7 +468,8 @@ impl World<'_> {
         self.stop_if_due(node);
     }
 
-    /// Asks a node to end the run, if the user does so in this round.
+    /// Asks a node to end the run, if the next round is the last that the user wants. If losses end
+    /// it in the round before, they have done so by now, and the model of the lowest counts.
     fn stop_if_due(&mut self, node: NodeId) {
         let machine = &mut self.machines[node.index()];
         let last = self.last.filter(|last| last.0 <= machine.rounds);

@@ -14,9 +14,9 @@ use super::{
 };
 use crate::{
     config::ConfigError,
-    drive::{Change, Elapsed, NoopObserver, describe_panic},
+    drive::{Change, NoopObserver, describe_panic},
     experiment::Experiment,
-    gossip::{RoundDone, rule, tree::INITIAL},
+    gossip::{rule, tree::INITIAL},
     links::Conditions,
     rng::{Purpose, Sequence, Stream},
     sim,
@@ -165,7 +165,7 @@ fn check(seed: u64, rules: &[(&str, &str)]) -> Result<(), String> {
         return Err(format!("no node has results: {ended:?}; {last:#?}; {faults:?}"));
     };
     let again = whole_of(seed, rules);
-    let history = history_of(&summary, &again.design);
+    let history = crate::run::history_of(&summary, &again.design);
     let history = history.map_err(|error| error.to_string())?;
     if waits && !loses && !history.is_empty() {
         return Err(format!("the run has changed: {history:?}; {faults:?}"));
@@ -319,6 +319,11 @@ fn a_kill_at_the_very_end_costs_no_results() {
 
 /// A run that continues without nodes, on this topology.
 fn continuing(topology: &str) -> Whole {
+    continuing_for(30, topology)
+}
+
+/// The same for so many rounds.
+fn continuing_for(rounds: u64, topology: &str) -> Whole {
     let settings = [
         "rule.kind=d-psgd",
         "compressor.kind=identity",
@@ -327,25 +332,15 @@ fn continuing(topology: &str) -> Whole {
         "absence.wait_s=200",
         "checkpoint.every_rounds=5",
         &format!("topology.file={topology}"),
+        &format!("run.rounds={rounds}"),
     ];
     whole_with(1, &settings.map(String::from))
 }
 
-/// Ends a run after a round, as its user does one round before. The plain simulator cannot change
-/// the members any more then.
-struct Ends {
-    last: Round,
-    is_near: bool,
-}
-
-impl Observer for Ends {
-    fn round(&mut self, _node: NodeId, _elapsed: Elapsed, done: RoundDone) {
-        self.is_near |= done.round.0 + 1 >= self.last.0;
-    }
-
-    fn stop_after(&mut self) -> Option<Round> {
-        (self.is_near || self.last == Round(0)).then_some(self.last)
-    }
+/// After this round these members continue from the mean of these models.
+fn change(round: u64, members: &[u32], models: &[u32]) -> Change {
+    let [members, models] = [members, models].map(|all| all.iter().copied().map(NodeId).collect());
+    Change { round: Round(round), members, models, ..Change::default() }
 }
 
 /// The rounds of a node, and the bytes that it has sent: of payloads, and of frames.
@@ -367,28 +362,21 @@ fn sent(summary: &Summary) -> Vec<Sent> {
 }
 
 /// Members that leave and return, begin without others or without a link, and a user who ends the
-/// run: the clusters and the plain simulator do the same.
+/// run: the clusters do what the plain simulator does in a run of so many rounds.
 #[test]
 fn a_history_is_performed_by_clusters() {
-    let nodes = |all: &[u32]| all.iter().copied().map(NodeId).collect::<Vec<_>>();
-    let change = |round, members: &[u32], models: &[u32]| Change {
-        round: Round(round),
-        members: nodes(members),
-        models: nodes(models),
-        ..Change::default()
-    };
+    let all = [0, 1, 2, 3, 4];
     let away = change(10, &[0, 1, 2, 3], &[0, 1, 2, 3]);
-    let returned = change(20, &[0, 1, 2, 3, 4], &[0, 1, 2, 3]);
-    let lost = change(20, &[0, 1, 2, 3, 4], &[1, 2, 3]);
-    let apart = Change { cut: vec![(NodeId(0), NodeId(4))], ..change(0, &[0, 1, 2, 3, 4], &[]) };
-    for (history, ends) in [
-        (vec![away.clone(), returned], &[30, 29, 25, 22][..]),
-        (vec![away.clone(), lost.clone()], &[30]),
-        (vec![away, change(11, &[1, 2, 3], &[1, 2, 3])], &[30, 13]),
-        (vec![change(0, &[1, 2, 3], &[])], &[30, 2, 1]),
-        (vec![apart, lost.clone()], &[30, 22]),
-        (vec![change(1, &[0, 1, 2, 3, 4], &[0, 4]), change(30, &[1, 2], &[1, 2])], &[30]),
-        (Vec::new(), &[30, 17, 2, 1]),
+    let apart = Change { cut: vec![(NodeId(0), NodeId(4))], ..change(0, &all, &[]) };
+    let lost = change(20, &all, &[1, 2, 3]);
+    for (history, loses, ends) in [
+        (vec![away.clone(), change(20, &all, &[0, 1, 2, 3])], false, &[30, 29, 22, 21][..]),
+        (vec![away.clone(), lost.clone()], true, &[30, 21]),
+        (vec![away, change(11, &[1, 2, 3], &[1, 2, 3])], false, &[30, 13, 12]),
+        (vec![change(0, &[1, 2, 3], &[])], false, &[30, 2, 1]),
+        (vec![apart, lost], true, &[30, 21]),
+        (vec![change(1, &all, &[0, 4]), change(30, &[1, 2], &[1, 2])], true, &[30]),
+        (Vec::new(), false, &[30, 17, 2, 1]),
     ] {
         for rounds in ends.iter().copied() {
             let told = format!("{history:?} for {rounds} rounds");
@@ -396,18 +384,12 @@ fn a_history_is_performed_by_clusters() {
             let again = repeat(&whole, &history, Some(rounds), &mut NoopObserver).unwrap();
             let made = again.summary(&whole.design).unwrap();
             let made = made.unwrap_or_else(|| panic!("{told}: {}", lines(&again)));
-            let (honest, ideal) = (BTreeMap::new(), Conditions::ideal());
-            let observer: &mut dyn Observer = match rounds {
-                30 => &mut NoopObserver,
-                _ => &mut Ends { last: Round(rounds - 1), is_near: false },
-            };
-            let plain = run_with(&whole, &history, &honest, &ideal, observer).unwrap().ended;
-            let plain = Summary::of_run(&whole.design, &plain[0].records, &history).unwrap();
+            let plain = plain(&continuing_for(rounds, "ring:5"), &history).unwrap();
             assert_eq!((&made.digest, made.rounds), (&plain.digest, rounds), "{told}");
             assert_eq!(made.history, plain.history, "{told}");
             assert_eq!(again.restarts, 0, "{told}");
             // A node that has lost its files does not know what it has sent.
-            if !history.contains(&lost) && history.first().is_none_or(|one| one.round.0 != 1) {
+            if !loses {
                 assert_eq!(sent(&made), sent(&plain), "{told}");
             }
         }
@@ -427,12 +409,9 @@ fn a_history_whose_run_its_losses_have_ended_is_performed() {
         ];
         whole_with(1, &set.map(String::from))
     };
-    let all: Vec<NodeId> = (0..5).map(NodeId).collect();
-    let change = Change { round: Round(5), members: all.clone(), models: all, ..Change::default() };
-    for history in [Vec::new(), vec![change]] {
-        let (honest, ideal) = (BTreeMap::new(), Conditions::ideal());
-        let plain = run_with(&whole(), &history, &honest, &ideal, &mut NoopObserver).unwrap();
-        let plain = Summary::of_run(&whole().design, &plain.ended[0].records, &history).unwrap();
+    let all = [0, 1, 2, 3, 4];
+    for history in [Vec::new(), vec![change(5, &all, &all)]] {
+        let plain = plain(&whole(), &history).unwrap();
         assert!(plain.stopped_early && plain.rounds < 30, "{} {history:?}", plain.rounds);
         let again = repeat(&whole(), &history, Some(plain.rounds), &mut NoopObserver).unwrap();
         let made = again.summary(&whole().design).unwrap().unwrap();
@@ -440,17 +419,11 @@ fn a_history_whose_run_its_losses_have_ended_is_performed() {
     }
 }
 
-/// Nobody can give the model of a node that was not a member, or is none then.
+/// Models of nodes that were no members before a change, or are none after it, are refused, and
+/// changes in another order than their rounds.
 #[test]
 fn a_history_that_no_run_has_is_refused() {
     let whole = continuing("ring:5");
-    let all = |nodes: &[u32]| nodes.iter().copied().map(NodeId).collect::<Vec<_>>();
-    let change = |round, members: &[u32], models: &[u32]| Change {
-        round: Round(round),
-        members: all(members),
-        models: all(models),
-        ..Change::default()
-    };
     let without = change(10, &[0, 1, 2, 3], &[0, 1, 2, 3]);
     for history in [
         vec![without.clone(), change(20, &[0, 1, 2, 3, 4], &[3, 4])],

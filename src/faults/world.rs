@@ -43,9 +43,9 @@ pub(super) struct World<'a> {
     by_round: Vec<(u64, usize)>,
     /// Those that wait for a checkpoint of all members: the next one is the last.
     pub by_checkpoint: Vec<(Round, usize)>,
-    /// The members, if a history changes them.
+    /// All nodes, or the members that a history names.
     pub membership: Membership,
-    /// The round after which the user asks all nodes to end the run.
+    /// The round after which the user ends the run.
     pub last: Option<Round>,
     queue: Queue<Happening>,
     /// The time 0 as clusters see it.
@@ -96,10 +96,7 @@ impl<'a> World<'a> {
             by_round: Vec::new(),
             by_checkpoint: Vec::new(),
             membership: Membership::all(topology.nodes()),
-            last: faults.iter().find_map(|fault| match fault.kind {
-                Kind::Stop(last) => Some(last),
-                _ => None,
-            }),
+            last: None,
             queue: Queue::new(Time(0)),
             base: Instant::now(),
             machines: (0..topology.nodes()).map(|_| Machine::default()).collect(),
@@ -214,7 +211,8 @@ impl<'a> World<'a> {
 
     /// Whether all machines have ended for good, and no fault is going on.
     fn is_over(&self) -> bool {
-        let is_over = |machine: &Machine<'_>| {
+        let is_over = |node: &NodeId| {
+            let machine = &self.machines[node.index()];
             machine.program.is_none()
                 && match &machine.ended {
                     Some(Ok(())) => true,
@@ -222,7 +220,7 @@ impl<'a> World<'a> {
                     None => false,
                 }
         };
-        self.now() >= self.healed && self.machines.iter().all(is_over)
+        self.now() >= self.healed && self.membership.members.iter().all(is_over)
     }
 
     fn happen(&mut self, what: Happening) {
@@ -320,8 +318,7 @@ impl<'a> World<'a> {
                 nodes.iter().for_each(|node| self.machines[node.index()].slow_disk += time.0);
             }
             Kind::Members(change) => self.change(change),
-            // Each node is asked in this round of its own.
-            Kind::Stop(_) => {}
+            Kind::Stop(last) => self.last = Some(*last),
         }
     }
 

@@ -61,7 +61,7 @@ internals!({
     own_run::{OwnRun, check_own, outlook_of_own},
     results::{
         figures::UNBALANCED,
-        history::{Members, check_history},
+        history::{Members, check_history, difference, experiment_of, history_of},
         record,
     },
     session::{Driven, Finished, Session, SessionEvent},

@@ -10,7 +10,11 @@
 //! DIFFERENCE: `clipped-gossip` clips differences to its own model. The mean must be the same at
 //! all nodes, which have no model in common, so it is trimmed, too.
 
-use super::{averaging::Averaging, plan::TreePlan, signed::Signed};
+use super::{
+    averaging::Averaging,
+    plan::TreePlan,
+    signed::{Signed, unsigned},
+};
 use crate::{
     compress::{Malformed, Payload},
     digest,
@@ -140,9 +144,11 @@ impl Party for Mean {
                 update(sum, bytes.as_chunks().0, |sum, x| *sum += f64::from_le_bytes(*x));
             }
             (Payload::Records(bytes), Gathered::Each(models)) => {
-                let (averaging, len) = (&self.averaging, self.len);
-                let check = |node, model: &[u8]| check(averaging, len, node, model);
-                if models.received(at, from, bytes, check)? {
+                let theirs = models.parse(bytes)?;
+                for (node, model) in unsigned(&theirs) {
+                    check(&self.averaging, self.len, node, model)?;
+                }
+                if models.take(at, from, theirs)? {
                     self.form();
                 }
             }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::{
     plan::{TreePlan, setup_limit},
     signatures::Signatures,
-    signed::Signed,
+    signed::{Signed, unsigned},
 };
 use crate::{
     compress::{Malformed, Payload},
@@ -143,9 +143,10 @@ impl Agreement {
         Ok(())
     }
 
-    /// Compares the records that are present after a child has sent its own and those below it.
-    fn compare(&self, child: NodeId) -> Received {
-        let mut kept = self.records.held().filter(|record| !record.is_empty());
+    /// Compares the records that a child has gathered with each other, and with those present.
+    fn compare(&self, child: NodeId, records: &[(NodeId, Vec<u8>)]) -> Received {
+        let theirs = unsigned(records).map(|(_, record)| record);
+        let mut kept = self.records.held().chain(theirs).filter(|record| !record.is_empty());
         let first = kept.next();
         match kept.any(|record| Some(record) != first) {
             true => Err(Malformed(format!(
@@ -174,16 +175,18 @@ impl Party for Agreement {
     fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
         let Payload::Records(bytes) = p else { unreachable!("the plan carries records") };
         if self.records.travel_in(at) {
-            let merge = &self.merge;
-            let all_are_down = self.records.received(at, from, bytes, |node, record| {
+            let records = self.records.parse(bytes)?;
+            for (node, record) in unsigned(&records) {
                 let wrong = |why| Malformed(format!("setup record of node {node}: {why}"));
-                (merge)(&[record]).map(drop).map_err(wrong)
-            })?;
+                (self.merge)(&[record]).map_err(wrong)?;
+            }
             // Each alone is right, and nodes may still have kept different ones.
-            return match (all_are_down, self.same) {
-                (true, _) => self.agree(),
-                (false, true) => self.compare(from),
-                (false, false) => Ok(()),
+            if self.same && self.records.is_at_root() {
+                self.compare(from, &records)?;
+            }
+            return match self.records.take(at, from, records)? {
+                true => self.agree(),
+                false => Ok(()),
             };
         }
         if self.kept.as_ref().is_some_and(|kept| kept != bytes) {

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     compress::Malformed,
     gossip::{
-        party::{Encoded, Local, Party, Received, Writer},
+        party::{Encoded, Local, Party, Writer},
         plan::At,
     },
     units::NodeId,
@@ -51,7 +51,11 @@ impl Signed {
 
     /// The records that are present, ascending by node, without their signatures.
     pub(super) fn held(&self) -> impl Iterator<Item = &[u8]> {
-        self.records.held().iter().filter_map(|(_, signed)| Some(split(signed)?.0))
+        unsigned(self.records.held()).map(|(_, record)| record)
+    }
+
+    pub(super) fn is_at_root(&self) -> bool {
+        self.root
     }
 
     /// Whether this exchange carries records, and not what the root has formed of them.
@@ -69,22 +73,28 @@ impl Signed {
         self.records.outgoing(local, at, out)
     }
 
-    /// Takes the records that a neighbour sends: each has the signature of its node and passes
-    /// `check`. Returns whether those of all nodes have come down.
+    /// The records in what a neighbour sends, with their signatures, which are those of their nodes.
     ///
     /// # Errors
-    /// If one does not: the neighbour is at fault.
-    pub(super) fn received(
+    /// If one is not: the neighbour is at fault.
+    pub(super) fn parse(&self, bytes: &[u8]) -> Result<Vec<(NodeId, Vec<u8>)>, Malformed> {
+        let records = self.records.parse(bytes)?;
+        for (node, signed) in &records {
+            self.signatures.open(self.flight, *node, signed)?;
+        }
+        Ok(records)
+    }
+
+    /// Takes records that a neighbour has sent. Returns whether those of all nodes have come down.
+    ///
+    /// # Errors
+    /// If they are not those of the nodes for which it speaks.
+    pub(super) fn take(
         &mut self,
         at: &At,
         from: NodeId,
-        bytes: &[u8],
-        check: impl Fn(NodeId, &[u8]) -> Received,
+        records: Vec<(NodeId, Vec<u8>)>,
     ) -> Result<bool, Malformed> {
-        let records = self.records.parse(bytes)?;
-        for (node, signed) in &records {
-            check(*node, self.signatures.open(self.flight, *node, signed)?)?;
-        }
         let goes_up = at.exchange < self.height;
         match goes_up {
             true => self.records.gather(from, records)?,
@@ -92,4 +102,9 @@ impl Signed {
         }
         Ok(!goes_up)
     }
+}
+
+/// Records without their signatures.
+pub(super) fn unsigned(records: &[(NodeId, Vec<u8>)]) -> impl Iterator<Item = (NodeId, &[u8])> {
+    records.iter().filter_map(|(node, signed)| Some((*node, split(signed)?.0)))
 }

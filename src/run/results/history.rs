@@ -3,14 +3,16 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use super::summary::{self, Summary};
 use crate::{
     config::ConfigError,
     drive::{Change, Membership},
+    experiment::Selection,
     gossip::plan,
+    inputs,
     mixing::Topology,
     run::{
         Design,
@@ -125,6 +127,63 @@ pub(crate) fn absences(design: &Design) -> Result<Vec<Change>, ConfigError> {
     Ok(history)
 }
 
+/// The file of the experiment of a run that is to be repeated: the one that is selected or, if
+/// nothing is, the one beside the run's summary.
+///
+/// # Errors
+/// If none is there, or it is that of one node, which has only its own rows.
+pub fn experiment_of(
+    selection: &Selection,
+    summary: &Path,
+) -> Result<Option<PathBuf>, ConfigError> {
+    inputs::note(summary);
+    if *selection != Selection::default() {
+        return Ok(selection.experiment.clone());
+    }
+    let beside = summary.with_file_name("experiment.toml");
+    let wrong = |why: &str| {
+        let problem = format!("{why}: name the experiment of all nodes, as for a first run");
+        Err(ConfigError::new("history", summary.display(), problem))
+    };
+    if !beside.is_file() {
+        return wrong("no experiment.toml is beside this summary");
+    }
+    let is_of_one = Topology::load(&summary.with_file_name("topology.toml")).is_ok_and(|all| {
+        let model = |node: usize| format!("model-{}.safetensors", all.node(node.into()).name);
+        let has = |node: &usize| summary.with_file_name(model(*node)).exists();
+        all.nodes() > 1 && (0..all.nodes()).filter(has).count() == 1
+    });
+    if is_of_one {
+        return wrong("the experiment.toml beside this summary is that of one node");
+    }
+    Ok(Some(beside))
+}
+
+/// The history of a summary's run, for a repetition with this design: if its summary has the
+/// same digest, the run could be repeated.
+///
+/// # Errors
+/// If it names nodes that the topology does not have, or does not fit the run.
+pub fn history_of(summary: &Summary, design: &Design) -> Result<Vec<Change>, ConfigError> {
+    let changes = summary.history.iter().map(|one| one.numbered(&design.topology));
+    let history: Vec<Change> = changes.collect::<Result<_, _>>()?;
+    check_history(design, &history)?;
+    Ok(history)
+}
+
+/// What differs in the summary of a repeated run from the one in this file, in words; `None` if
+/// both have the same digest.
+pub fn difference(repeated: &Summary, expected: &Summary, file: &Path) -> Option<String> {
+    (repeated.digest != expected.digest).then(|| {
+        format!(
+            "the repeated run ends with the digest {}, that in {} is {}",
+            repeated.digest,
+            file.display(),
+            expected.digest
+        )
+    })
+}
+
 /// Checks that a history fits a run.
 ///
 /// # Errors
@@ -151,8 +210,8 @@ pub fn check_history(design: &Design, history: &[Change]) -> Result<(), ConfigEr
             design.restricted(&change.members, &change.cut)?;
         }
         let models = &change.models;
-        let were =
-            models.iter().all(|node| members.contains(node) && change.members.contains(node));
+        let has = |members: &[NodeId], node| members.binary_search(node).is_ok();
+        let were = models.iter().all(|node| has(members, node) && has(&change.members, node));
         if !were || !models.is_sorted_by(|a, b| a < b) {
             return wrong(format!(
                 "models of {models:?} after round {round}: expected, ascending, nodes that were \

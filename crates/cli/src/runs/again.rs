@@ -7,8 +7,8 @@ use std::{
 
 use gradvine::{
     drive::Observer,
-    faults::{difference, history_of, repeat},
-    run::{Driven, Finished, Session, Summary, Whole},
+    faults::repeat,
+    run::{Driven, Finished, Session, Summary, Whole, difference, history_of},
 };
 use gradvine_terminal::{Exit, Interrupt, run_session, warnings};
 

@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
-use gradvine::{config::ConfigError, faults::experiment_of, run::Summary, simulation::simulate};
+use gradvine::{
+    config::ConfigError,
+    run::{Summary, experiment_of},
+    simulation::simulate,
+};
 use gradvine_terminal::{Exit, Interrupt};
 
 use super::{again::run_again, faulty, run_args::RunArgs, stages, train::watched};
