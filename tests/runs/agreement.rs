@@ -147,19 +147,50 @@ fn a_node_merges_the_records_of_all_nodes_itself() {
     assert!(merged.contains("cut short"), "{merged}");
 }
 
+/// The result of node `own` of a path of three, which has kept this merged record, upon a setup
+/// frame.
+fn answered_with_kept(
+    kept: &[u8],
+    own: usize,
+    from: u32,
+    exchange: u16,
+    payload: &[u8],
+) -> Option<String> {
+    let mut spec = specs("path:3", Readers::Everyone, &Arc::default()).swap_remove(own);
+    spec.config.setup = Some(Setup::new(vec![own as u8, 102], merge()).keep(kept.to_vec()));
+    let mut node = Driven::new(spec);
+    node.settle(Input::Start);
+    node.refuses(from, sealed(At { round: Round(0), flight: SETUP, exchange }, payload))
+}
+
 #[test]
 fn a_node_that_has_kept_the_merged_record_accepts_no_other() {
-    let down = |kept: &[u8], payload: &[u8]| {
-        let mut spec = specs("path:3", Readers::Everyone, &Arc::default()).swap_remove(2);
-        spec.config.setup = Some(Setup::new(vec![2, 102], merge()).keep(kept.to_vec()));
-        let mut node = Driven::new(spec);
-        node.settle(Input::Start);
-        node.refuses(1, sealed(At { round: Round(0), flight: SETUP, exchange: 3 }, payload))
-    };
+    let down = |kept: &[u8], payload: &[u8]| answered_with_kept(kept, 2, 1, 3, payload);
     let kept = [0, 100, 1, 101, 2, 102];
     assert_eq!((down(&kept, &kept), down(&[], &kept)), (None, None));
     let other = down(&kept, &[0, 100, 1, 101, 2, 103]).unwrap_or_default();
     assert!(other.contains("it is not the one that this node has kept"), "{other}");
+}
+
+/// Of two nodes with different records neither knows which one is right. So the root alone
+/// compares them: a node between does not refuse the one below it.
+#[test]
+fn the_root_alone_compares_records_that_nodes_have_kept() {
+    let kept = [0, 100, 1, 101, 2, 102];
+    let other = [0, 100, 1, 101, 2, 103];
+    assert_eq!(answered_with_kept(&kept, 1, 2, 0, &record(2, &other)), None);
+    let to_root = |own: &[u8], one: &[u8], two: &[u8]| {
+        answered_with_kept(own, 0, 1, 1, &[record(1, one), record(2, two)].concat())
+    };
+    let (kept, other, none) = (&kept[..], &other[..], &[][..]);
+    for (own, one, two) in [(kept, kept, kept), (none, kept, none), (kept, none, none)] {
+        assert_eq!(to_root(own, one, two), None, "{own:?} {one:?} {two:?}");
+    }
+    for (own, one, two) in [(kept, kept, other), (kept, other, none), (none, kept, other)] {
+        let refused = to_root(own, one, two).unwrap_or_default();
+        let why = "node 1 and those below it have kept other setup records than the others";
+        assert!(refused.contains(why), "{own:?} {one:?} {two:?}: {refused}");
+    }
 }
 
 #[test]
