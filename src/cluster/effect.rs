@@ -149,10 +149,17 @@ pub(crate) enum Effect {
         waits_for: Vec<NodeId>,
         share: Option<u8>,
     },
-    /// Goes back to a checkpoint: [`Input::Restored`].
-    Restore(Beginning),
-    /// The rounds begin or continue here: other checkpoints are removed.
-    Begin(Beginning),
+    /// Goes back to a checkpoint: [`Input::Restored`]. `node` is this node's number among the
+    /// members, which may be others by the time that this is performed.
+    Restore {
+        at: Beginning,
+        node: NodeId,
+    },
+    /// The rounds begin or continue here: other checkpoints are removed. `node` as above.
+    Begin {
+        at: Beginning,
+        node: NodeId,
+    },
     /// Writes a checkpoint: [`Event::Durable`](super::event::Event::Durable).
     Write {
         snapshot: Box<Snapshot>,

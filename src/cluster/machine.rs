@@ -297,7 +297,7 @@ impl<'a> Cluster<'a> {
             Phase::Rendezvous(rendezvous) => match rendezvous.tick(now, &self.part, facts, out) {
                 Ok(None) => {}
                 Ok(Some((at, early))) => {
-                    out.push(Effect::Restore(at.clone()));
+                    out.push(Effect::Restore { at: at.clone(), node: self.part.id });
                     self.phase = Phase::Restoring(at, early);
                 }
                 Err(error) => self.not_begun(now, error, out),
@@ -441,7 +441,7 @@ impl<'a> Cluster<'a> {
                 self.part.names(&at.without)
             )));
         }
-        out.push(Effect::Begin(at.clone()));
+        out.push(Effect::Begin { at: at.clone(), node: self.part.id });
         let saves = self.terms.keeps.as_ref().map(|keeps| {
             let (when, id) = ((keeps.every, keeps.last), self.part.membership.id);
             Checkpointing::new(now, when, self.part.topology(), self.part.id, &at, id)

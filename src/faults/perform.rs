@@ -232,15 +232,16 @@ impl World<'_> {
             Effect::Publish(saves) => self.publish(node, &saves),
             Effect::Pace { waits_for, share } => {
                 if let Some(program) = &mut self.machines[node.index()].program {
-                    program.waits_for = program.cluster.part().all_numbers(waits_for);
+                    program.waits_for =
+                        waits_for.iter().map(|other| program.number(*other)).collect();
                     program.share = share;
                 }
             }
-            Effect::Restore(at) => {
-                let restored = self.restore(node, &at);
+            Effect::Restore { at, node: place } => {
+                let restored = self.restore(node, &at, place);
                 self.reply(node, Input::Restored(restored));
             }
-            Effect::Begin(at) => self.begin_rounds(node, &at),
+            Effect::Begin { at, node: place } => self.begin_rounds(node, &at, place),
             Effect::Write { snapshot, stamp } => self.write_checkpoint(node, *snapshot, stamp),
             Effect::Retain(rounds) => {
                 if let Some(program) = &self.machines[node.index()].program {
@@ -353,7 +354,7 @@ impl World<'_> {
             }
             gossip::Effect::Save(mut own) => {
                 for link in &mut own.links {
-                    link.to = program.cluster.part().number(link.to);
+                    link.to = program.number(link.to);
                 }
                 self.observer.save(node, program.elapsed(now), &own);
             }
@@ -442,13 +443,18 @@ impl World<'_> {
     }
 
     /// Goes back to a checkpoint.
-    fn restore(&mut self, node: NodeId, at: &Beginning) -> Result<Option<Restored>, RunError> {
+    fn restore(
+        &mut self,
+        node: NodeId,
+        at: &Beginning,
+        place: NodeId,
+    ) -> Result<Option<Restored>, RunError> {
         let machine = &mut self.machines[node.index()];
         let Some(program) = &mut machine.program else { return Ok(None) };
         (program.begun, program.begins) = (true, Some(at.clone()));
-        let (me, kept) = (program.cluster.part().id, Some(&program.checkpoints));
+        let kept = Some(&program.checkpoints);
         let Place { restored, before, setup } =
-            kept::put_back(me, at, kept, None, &mut *program.learner)?;
+            kept::put_back(place, at, kept, None, &mut *program.learner)?;
         (program.before, program.setup) = (before.time, setup);
         if restored.is_some() {
             program.spent = before.computing;
@@ -457,10 +463,10 @@ impl World<'_> {
     }
 
     /// The rounds begin.
-    fn begin_rounds(&mut self, node: NodeId, at: &Beginning) {
+    fn begin_rounds(&mut self, node: NodeId, at: &Beginning, place: NodeId) {
         let now = self.now();
         let Some(program) = &mut self.machines[node.index()].program else { return };
-        if let Err(error) = kept::begin(program.cluster.part().id, at, &program.checkpoints) {
+        if let Err(error) = kept::begin(place, at, &program.checkpoints) {
             program.inputs.push_front(Input::Failed(error));
         }
         program.board.begin(program.incarnation);

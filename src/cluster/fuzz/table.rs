@@ -83,6 +83,8 @@ pub(super) struct Table {
     pub links: BTreeMap<NodeId, End>,
     /// The neighbours as the links that are open know them.
     opened: Vec<Adjacent>,
+    /// How many members there were when these links were opened, and the id of their membership.
+    met: (usize, u64),
     pub peers: Peers,
     pub checks: Checks,
     /// The nodes of the run that are there.
@@ -117,6 +119,7 @@ impl Table {
             disk: Disk::default(),
             links: BTreeMap::new(),
             opened: Vec::new(),
+            met: (0, 0),
             peers: Peers::default(),
             checks: Checks::default(),
             present: (0..run.design.topology.nodes()).map(NodeId::from).collect(),
@@ -314,11 +317,11 @@ impl Table {
                 let (me, _) = self.place();
                 self.paces.set(me, Pace { waits_for, waiting: share });
             }
-            Effect::Restore(at) => {
-                let restored = self.restore(&at);
+            Effect::Restore { at, node } => {
+                let restored = self.restore(&at, node);
                 self.inputs.push_back(Input::Restored(restored));
             }
-            Effect::Begin(at) => self.begin(&at),
+            Effect::Begin { at, node } => self.begin(&at, node),
             Effect::Write { snapshot, stamp } => self.write(*snapshot, stamp),
             Effect::Retain(rounds) => {
                 let before = self.disk.checkpoints.len();
@@ -407,6 +410,7 @@ impl Table {
         }
         self.stage = Stage::Meets;
         self.peers.adopt(&opening.membership);
+        self.met = (opening.membership.members.len(), opening.membership.id);
         let me = opening.membership.place(self.me).expect("it is a member");
         let is_whole = opening.membership.is_whole(design.topology.nodes());
         let needs_setup = opening.resets || !is_whole;
@@ -442,10 +446,9 @@ impl Table {
         }
     }
 
-    fn restore(&mut self, at: &Beginning) -> Result<Option<Restored>, RunError> {
+    fn restore(&mut self, at: &Beginning, node: NodeId) -> Result<Option<Restored>, RunError> {
         self.setup = Vec::new();
-        let (me, _) = self.place();
-        if at.rounds == 0 || at.without.contains(&me) {
+        if at.rounds == 0 || at.without.contains(&node) {
             return Ok(None);
         }
         let kept = self.disk.checkpoints.get(&at.rounds);
@@ -456,10 +459,10 @@ impl Table {
         Ok(Some(Restored { snapshot: kept.snapshot.clone(), merged: kept.setup.clone() }))
     }
 
-    fn begin(&mut self, at: &Beginning) {
-        let (place, id) = (self.place(), self.membership().id);
-        self.checks.begin(&self.disk, place, id, at);
-        let lacks = at.without.contains(&place.0);
+    fn begin(&mut self, at: &Beginning, node: NodeId) {
+        let (members, id) = self.met;
+        self.checks.begin(&self.disk, (node, members), id, at);
+        let lacks = at.without.contains(&node);
         self.disk.checkpoints.retain(|saved, _| *saved == at.rounds && !lacks);
         self.disk.begun = true;
         (self.stage, self.round) = (Stage::Rounds, at.rounds);

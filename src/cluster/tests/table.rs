@@ -81,8 +81,8 @@ pub(super) fn brief(effect: &Effect) -> String {
             }
             other => format!("to {to}: {other:?}"),
         },
-        Effect::Restore(at) => format!("restore round {}", at.rounds),
-        Effect::Begin(at) => format!("begin after {}", at.rounds),
+        Effect::Restore { at, .. } => format!("restore round {}", at.rounds),
+        Effect::Begin { at, .. } => format!("begin after {}", at.rounds),
         Effect::Write { snapshot, .. } => format!("write round {}", snapshot.rounds),
         Effect::Record(membership) => format!("record {:?}", membership.members),
         Effect::Results { .. } => "results".into(),

@@ -115,7 +115,7 @@ impl<'a> Three<'a> {
             Effect::SendStart { to, message } => {
                 self.reply(to, Input::Event(Event::Start { from: node, message }));
             }
-            Effect::Restore(_) => self.reply(node, Input::Restored(Ok(None))),
+            Effect::Restore { .. } => self.reply(node, Input::Restored(Ok(None))),
             Effect::Write { snapshot, .. } => {
                 self.reply(node, Input::Event(Event::Durable(snapshot.rounds.0)));
             }

@@ -94,6 +94,8 @@ struct Driver<'a> {
     initial: State,
     links: Option<Links>,
     own: Option<Sender<Event>>,
+    /// The members between which these links are: the cluster may already know others.
+    members: Vec<NodeId>,
     /// The newest checkpoint, until it is known where the run continues. It is as large as the
     /// state of the rule.
     newest: Option<Checkpoint>,
@@ -160,6 +162,7 @@ pub(crate) fn run(
         initial,
         links: None,
         own: None,
+        members: Vec::new(),
         newest: None,
         before: (Elapsed::default(), Vec::new()),
         work: None,
@@ -315,7 +318,7 @@ fn task_of(effect: &Effect) -> Option<Task> {
         Effect::Core(Core::RoundDone(_) | Core::Save(_) | Core::Conclude { .. }) => {
             Some(Task::Evaluate)
         }
-        Effect::Restore(_)
+        Effect::Restore { .. }
         | Effect::Write { .. }
         | Effect::Retain(_)
         | Effect::Record(_)

@@ -57,12 +57,12 @@ impl Driver<'_> {
             Effect::Pace { waits_for, share } => {
                 self.telling.pace(waits_for, share);
             }
-            Effect::Restore(at) => {
-                let restored = self.restore(&at);
+            Effect::Restore { at, node } => {
+                let restored = self.restore(&at, node);
                 self.inputs.push_back(Input::Restored(restored));
             }
-            Effect::Begin(at) => {
-                if let Err(error) = self.begin(&at) {
+            Effect::Begin { at, node } => {
+                if let Err(error) = self.begin(&at, node) {
                     self.inputs.push_front(Input::Failed(error));
                 }
             }
@@ -109,7 +109,7 @@ impl Driver<'_> {
         match effect {
             gossip::Effect::Shared { round, flight, of, fingerprint } => {
                 let attempt = links.status().wires().get(&of).map_or(0, |wire| wire.attempt);
-                let number = self.cluster.part().number(of);
+                let number = self.members[of.index()];
                 self.board.share(number, attempt, Shared { round: round.0, flight, fingerprint });
             }
             gossip::Effect::Send { to, frame } => links.send(to, frame),
@@ -136,8 +136,7 @@ impl Driver<'_> {
                 inputs.extend(last.map(|last| Input::Core(gossip::Input::StopAfter(last))));
             }
             gossip::Effect::Save(own) => {
-                let (elapsed, own) =
-                    (work.elapsed(), renumbered(own, self.cluster.part().numbers.as_slice()));
+                let (elapsed, own) = (work.elapsed(), renumbered(own, &self.members));
                 work.at_work(|| self.observer.save(elapsed, own));
             }
             gossip::Effect::Conclude { own, mean } => {
@@ -171,6 +170,7 @@ impl Driver<'_> {
         let part = self.cluster.part();
         let (links, own) = self.network.open(part, opening, self.resumes)?;
         (self.links, self.own) = (Some(links), Some(own));
+        self.members.clone_from(&opening.membership.members);
         let kept = self.checkpoints.as_ref();
         if opening.chooses {
             let has_started = kept.is_some_and(|kept| kept.has_started());
@@ -183,12 +183,16 @@ impl Driver<'_> {
     }
 
     /// Goes back to a checkpoint.
-    fn restore(&mut self, at: &Beginning) -> Result<Option<crate::cluster::Restored>, RunError> {
+    fn restore(
+        &mut self,
+        at: &Beginning,
+        node: NodeId,
+    ) -> Result<Option<crate::cluster::Restored>, RunError> {
         if let Some(links) = &self.links {
             // A link that breaks from now on is lost until its session is resumed.
             links.status().begin(at.clone());
         }
-        let (node, kept) = (self.cluster.part().id, self.checkpoints.as_ref());
+        let kept = self.checkpoints.as_ref();
         let is_of = |newest: &mut Checkpoint| newest.snapshot.rounds.0 == at.rounds;
         let newest = self.newest.take_if(is_of);
         let learner = &mut **lock(&self.learner);
@@ -201,11 +205,11 @@ impl Driver<'_> {
     ///
     /// # Errors
     /// If checkpoints of an attempt that has failed stay on the disk.
-    fn begin(&mut self, at: &Beginning) -> Result<(), RunError> {
+    fn begin(&mut self, at: &Beginning, node: NodeId) -> Result<(), RunError> {
         self.newest = None;
         let (Some(links), Some(own)) = (&self.links, &self.own) else { return Ok(()) };
         if let Some(kept) = &self.checkpoints {
-            kept::begin(self.cluster.part().id, at, kept)?;
+            kept::begin(node, at, kept)?;
         }
         let saver = self.checkpoints.clone().map(|kept| Saver::new(kept, own.clone()));
         let before = std::mem::take(&mut self.before);
@@ -214,7 +218,7 @@ impl Driver<'_> {
         self.telling.begin(Instant::now(), at.rounds, before.0);
         self.board.begin(links.host.attempt());
         let work = Work::new(before, learner, saver, own.clone(), status);
-        self.observer.members(&self.cluster.part().membership.members);
+        self.observer.members(&self.members);
         self.observer.begins(&work.learner.lent);
         self.work = Some(work);
         Ok(())
@@ -322,7 +326,7 @@ impl Driver<'_> {
         let (rounds, traffic) = (snapshot.rounds, snapshot.traffic);
         let links = std::mem::take(&mut snapshot.links);
         let own = OwnModel { rounds, x: snapshot.into_model().into(), traffic, links };
-        let own = renumbered(own, &self.cluster.part().numbers);
+        let own = renumbered(own, &self.members);
         self.observer.save(Elapsed { time, computing }, own);
     }
 }
