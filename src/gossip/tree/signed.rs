@@ -73,7 +73,7 @@ impl Signed {
         self.records.outgoing(local, at, out)
     }
 
-    /// The records in what a neighbour sends, with their signatures, which are those of their nodes.
+    /// The records that a neighbour sends, each with the signature of its node.
     ///
     /// # Errors
     /// If one is not: the neighbour is at fault.
