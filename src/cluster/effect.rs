@@ -7,7 +7,7 @@ use litemap::LiteMap;
 use super::{
     event::Event,
     members::ban::Ban,
-    message::{Beginning, Saved, Saves, Stamp, StartMessage},
+    message::{Beginning, Reports, Saved, Saves, Stamp, StartMessage},
     waiting::pace::{Alive, Paces},
 };
 use crate::{
@@ -51,6 +51,8 @@ pub(crate) struct Opened {
     pub setup: Option<Setup>,
     /// The checkpoints of this node, if it is about to begin.
     pub saved: Saved,
+    /// A random number of the attempt with these links.
+    pub attempt: u64,
     /// Whether it has been part of the run before.
     pub has_started: bool,
     /// The rounds of its newest checkpoint.
@@ -150,10 +152,12 @@ pub(crate) enum Effect {
         share: Option<u8>,
     },
     /// Goes back to a checkpoint: [`Input::Restored`]. `node` is this node's number among the
-    /// members, which may be others by the time that this is performed.
+    /// members, which may be others by the time that this is performed. A neighbour whose link
+    /// comes up later gets the reports from which the place follows.
     Restore {
         at: Beginning,
         node: NodeId,
+        reports: Reports,
     },
     /// The rounds begin or continue here: other checkpoints are removed. `node` as above.
     Begin {

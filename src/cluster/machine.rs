@@ -17,7 +17,7 @@ use std::{
 use litemap::LiteMap;
 
 use super::{
-    begin::rendezvous::Rendezvous,
+    begin::{gathering::Agreed, rendezvous::Rendezvous},
     checkpoints::Checkpointing,
     commit::{Commit, Committed},
     effect::{Effect, Facts, Input, Opened, Opening, Outcome, Restored},
@@ -296,8 +296,8 @@ impl<'a> Cluster<'a> {
         match &mut self.phase {
             Phase::Rendezvous(rendezvous) => match rendezvous.tick(now, &self.part, facts, out) {
                 Ok(None) => {}
-                Ok(Some((at, early))) => {
-                    out.push(Effect::Restore { at: at.clone(), node: self.part.id });
+                Ok(Some((Agreed { at, reports }, early))) => {
+                    out.push(Effect::Restore { at: at.clone(), node: self.part.id, reports });
                     self.phase = Phase::Restoring(at, early);
                 }
                 Err(error) => self.not_begun(now, error, out),
@@ -333,7 +333,7 @@ impl<'a> Cluster<'a> {
 
     /// Upon links that are open, or cannot be opened.
     fn opened(&mut self, now: Instant, opened: Result<Opened, RunError>, out: &mut Vec<Effect>) {
-        let Opened { setup, saved, has_started, newest } = match opened {
+        let Opened { setup, saved, attempt, has_started, newest } = match opened {
             Ok(opened) => opened,
             Err(error) => return self.end(error, out),
         };
@@ -352,13 +352,13 @@ impl<'a> Cluster<'a> {
             _ => {
                 let first = self.first.take();
                 self.config = Some(first.unwrap_or_else(|| self.part.config(setup)));
-                self.meet(now, saved);
+                self.meet(now, (saved, attempt));
             }
         }
     }
 
     /// Begins the rendezvous.
-    fn meet(&mut self, now: Instant, saved: Saved) {
+    fn meet(&mut self, now: Instant, saved: (Saved, u64)) {
         let limits = &self.terms.limits;
         // Nodes that were part of the run may take as long to return as lost links.
         let limit = match self.took_part() {
@@ -368,8 +368,8 @@ impl<'a> Cluster<'a> {
             false => Some(limits.start.unwrap_or(limits.connect)),
         };
         self.resumed = false;
-        let may_continue = limits.may_continue;
-        let rendezvous = Rendezvous::new(now, &self.part, saved, limit, may_continue);
+        let waits = (limit, limits.may_continue);
+        let rendezvous = Rendezvous::new(now, &self.part, &self.terms.keys, saved, waits);
         self.phase = Phase::Rendezvous(Box::new(rendezvous));
     }
 
@@ -449,7 +449,7 @@ impl<'a> Cluster<'a> {
         let mut config = self.config.take().expect("it is made when links are opened");
         let keys = self.terms.confirms.then(|| Arc::clone(&self.terms.keys));
         if let Some(keys) = &keys {
-            config.signer = Some(Arc::new(OfMembers::new(keys, &self.part)));
+            config.signer = Some(Arc::new(OfMembers::new(keys, &self.part, at.attempts.clone())));
         }
         let mut rounds = Rounds::new(now, config, (at, restored), saves, self.terms.limits, keys);
         self.has_results = false;

@@ -147,16 +147,13 @@ impl Liar {
                 let news = News { views: others.iter().map(view).collect() };
                 Message::Start(StartMessage::Assembly(news))
             }
-            (Lie::Dictates, Message::Start(StartMessage::Ready(mut saved))) => {
-                let far = CheckpointId { membership: 9 << 32, rounds: 1 };
-                for (_, kept) in &mut saved.nodes {
-                    *kept = vec![far];
-                }
-                Message::Start(StartMessage::Ready(saved))
-            }
-            (Lie::Dictates, Message::Start(StartMessage::Begin(mut at))) => {
-                (at.rounds, at.from_mean) = (0, false);
-                Message::Start(StartMessage::Begin(at))
+            (
+                Lie::Dictates,
+                Message::Start(StartMessage::Ready(mut reports) | StartMessage::Begin(mut reports)),
+            ) => {
+                let far = CheckpointId::new(9 << 32, 1, &[]);
+                reports.nodes.iter_mut().for_each(|report| report.kept = vec![far]);
+                Message::Start(StartMessage::Ready(reports))
             }
             (Lie::Deletes, Message::Saved(_)) => {
                 Message::Saved(all.into_iter().map(|node| (node, 25)).collect())

@@ -13,7 +13,7 @@ use crate::{
         event::Event,
         kept::{self, Place},
         members::keys::Named,
-        message::{Beginning, Stamp, StartMessage},
+        message::{Beginning, Reports, Stamp, StartMessage},
         waiting::{
             limits::Limits,
             pace::{Alive, Pace, Paces},
@@ -237,8 +237,8 @@ impl World<'_> {
                     program.share = share;
                 }
             }
-            Effect::Restore { at, node: place } => {
-                let restored = self.restore(node, &at, place);
+            Effect::Restore { at, node: place, reports } => {
+                let restored = self.restore(node, &at, (place, reports));
                 self.reply(node, Input::Restored(restored));
             }
             Effect::Begin { at, node: place } => self.begin_rounds(node, &at, place),
@@ -428,8 +428,8 @@ impl World<'_> {
         let all = program.cluster.part().whole.topology.nodes();
         let needs_setup = opening.resets || !opening.membership.is_whole(all);
         let setup = needs_setup.then(|| program.learner.setup()).flatten();
-        let (saved, _) = kept::saved(program.cluster.part().id, Some(kept))?;
-        Ok(Opened { setup, saved, ..Opened::default() })
+        let (saved, _) = kept::saved(Some(kept))?;
+        Ok(Opened { setup, saved, attempt: incarnation, ..Opened::default() })
     }
 
     fn send_start(&mut self, node: NodeId, to: NodeId, message: StartMessage) {
@@ -447,11 +447,11 @@ impl World<'_> {
         &mut self,
         node: NodeId,
         at: &Beginning,
-        place: NodeId,
+        (place, reports): (NodeId, Reports),
     ) -> Result<Option<Restored>, RunError> {
         let machine = &mut self.machines[node.index()];
         let Some(program) = &mut machine.program else { return Ok(None) };
-        (program.begun, program.begins) = (true, Some(at.clone()));
+        (program.begun, program.begins) = (true, Some(reports));
         let kept = Some(&program.checkpoints);
         let Place { restored, before, setup } =
             kept::put_back(place, at, kept, None, &mut *program.learner)?;

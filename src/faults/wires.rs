@@ -174,8 +174,8 @@ impl World<'_> {
         // It may have missed that the run has begun.
         let machine = self.wires[wire].ends[side];
         let program = self.machines[machine.index()].program.as_ref();
-        if let Some(at) = program.and_then(|program| program.begins.clone()) {
-            self.say(wire, side, Message::Start(StartMessage::Begin(at)));
+        if let Some(reports) = program.and_then(|program| program.begins.clone()) {
+            self.say(wire, side, Message::Start(StartMessage::Begin(reports)));
         }
     }
 

@@ -139,13 +139,13 @@ fn one_that_would_delete_all_checkpoints_deletes_none() {
 #[ignore = "slow"]
 fn one_that_would_dictate_where_to_begin_does_not() {
     check(&run(|message| match message {
-        Message::Start(StartMessage::Ready(mut saved)) => {
+        Message::Start(StartMessage::Ready(mut reports)) => {
             // Before the rounds there is nothing to dictate: nobody has a checkpoint.
-            if saved.nodes.iter().any(|(_, kept)| !kept.is_empty()) {
-                let far = CheckpointId { membership: 9 << 32, rounds: 1 };
-                saved.nodes.iter_mut().for_each(|(_, kept)| *kept = vec![far]);
+            if reports.nodes.iter().any(|report| !report.kept.is_empty()) {
+                let far = CheckpointId::new(9 << 32, 1, &[]);
+                reports.nodes.iter_mut().for_each(|report| report.kept = vec![far]);
             }
-            vec![Message::Start(StartMessage::Ready(saved))]
+            vec![Message::Start(StartMessage::Ready(reports))]
         }
         other => vec![other],
     }));

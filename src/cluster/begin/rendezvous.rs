@@ -8,16 +8,20 @@
 //! * Upon a tick: says what is new to the parent and the children in the spanning tree, begins once
 //!   the root says so, and waits no longer than its limit.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use litemap::LiteMap;
 
-use super::gathering::Gathering;
+use super::gathering::{Agreed, Gathering};
 use crate::{
     cluster::{
         effect::{Effect, Facts},
         event::{Difference, Event, refusal},
-        message::{Beginning, Saved},
+        members::keys::{Keys, OfMembers},
+        message::{Saved, most_changes},
         part::Part,
         waiting::limits::WARNING_INTERVAL,
     },
@@ -28,7 +32,6 @@ use crate::{
 };
 
 /// A node before the run begins or continues.
-#[derive(Debug)]
 pub(crate) struct Rendezvous {
     gathering: Gathering,
     /// Frames of neighbours that have started earlier, in order.
@@ -48,18 +51,25 @@ pub(crate) struct Rendezvous {
 }
 
 impl Rendezvous {
-    /// Begins now. `saved` are this node's checkpoints, `limit` says how long it waits, and
-    /// `may_continue` whether the run can continue without nodes.
+    /// Begins now. `saved` are this node's checkpoints, which it reports in this attempt; `limit`
+    /// says how long it waits, and `may_continue` whether the run can continue without nodes.
     pub(crate) fn new(
         now: Instant,
         part: &Part<'_>,
-        saved: Saved,
-        limit: Option<Duration>,
-        may_continue: bool,
+        keys: &Arc<dyn Keys>,
+        (saved, attempt): (Saved, u64),
+        (limit, may_continue): (Option<Duration>, bool),
     ) -> Rendezvous {
-        let (newest, membership) = (saved.newest().rounds, part.membership.clone());
-        let rounds = part.whole.experiment.run.rounds;
-        let gathering = Gathering::new(part.topology(), membership, part.id, saved, rounds);
+        let newest = saved.kept.last().map_or(0, |newest| newest.rounds);
+        let experiment = &part.whole.experiment;
+        let quorum = experiment.absence.quorum_of(part.whole.topology.nodes());
+        let gathering = Gathering::new(
+            (part.topology(), part.id),
+            part.membership.clone(),
+            (experiment.run.rounds, quorum),
+            Arc::new(OfMembers::new(keys, part, Vec::new())),
+            (saved, attempt),
+        );
         Rendezvous {
             gathering,
             early: Vec::new(),
@@ -185,17 +195,24 @@ impl Rendezvous {
         part: &Part<'_>,
         facts: &Facts,
         out: &mut Vec<Effect>,
-    ) -> Result<Option<(Beginning, Vec<Event>)>, RunError> {
+    ) -> Result<Option<(Agreed, Vec<Event>)>, RunError> {
         let own = (self.gathering.missing() > 0).then(|| {
             format!("node {} waits for {}", part.name(part.id), self.troubles(part, facts))
         });
         let is_due = now >= self.next_warning;
-        let messages = self.gathering.new_messages(own.as_deref(), is_due, out);
+        let messages = self.gathering.new_messages(own.as_deref(), is_due);
         let messages =
             messages.map_err(|problem| RunError::Setup(ConfigError::at("checkpoints", problem)))?;
         out.extend(messages.into_iter().map(|(to, message)| Effect::SendStart { to, message }));
-        if let Some(at) = self.gathering.begins().cloned() {
-            return Ok(Some((at, std::mem::take(&mut self.early))));
+        if let Some(agreed) = self.gathering.begins().cloned() {
+            let (changes, most) = (agreed.at.history.len(), most_changes(agreed.at.attempts.len()));
+            if changes >= most.max(1) {
+                out.push(Effect::Warn(format!(
+                    "the members have changed {changes} times: the history of this run has no \
+                     room for more, and each further change replaces the last one"
+                )));
+            }
+            return Ok(Some((agreed, std::mem::take(&mut self.early))));
         }
         if self.limit.is_some_and(|limit| now >= self.started + limit) {
             return Err(self.late(now, part, own.as_deref(), facts));

@@ -4,10 +4,9 @@ use super::table::Table;
 use crate::{
     cluster::{
         event::Event,
-        message::{Beginning, CheckpointId, CheckpointSchedule, Saved},
+        message::{CheckpointReport, CheckpointSchedule, Reports},
     },
-    drive::Change,
-    units::{NodeId, Round},
+    units::NodeId,
 };
 
 /// The neighbours pass on which checkpoints nodes have, and what node 0 says of them.
@@ -28,47 +27,19 @@ pub(super) fn reports(table: &mut Table) {
     table.event(Event::Saved(reports));
 }
 
-/// The checkpoints of these nodes, by their numbers among the members.
-pub(super) fn ready(table: &Table, nodes: Vec<NodeId>) -> Saved {
-    let kept = |node: NodeId| (node, table.peers.kept(table.number(node)));
-    let newest = table.disk.checkpoints.values().next_back();
-    let mut saved = Saved { nodes: nodes.into_iter().map(kept).collect(), ..Saved::default() };
-    if let Some(newest) = newest {
-        saved.history.clone_from(&newest.history);
-        let common = CheckpointId { membership: newest.membership, rounds: newest.common };
-        saved.common = common.min(saved.newest());
-    }
-    saved
-}
-
-/// Where the root lets the run begin or continue.
-pub(super) fn decided(table: &Table) -> Beginning {
-    let (me, members) = table.place();
-    let id = table.membership().id;
-    let others = || (0..members).map(NodeId::from).filter(|node| *node != me);
-    let has = |node: NodeId, rounds: u64| {
-        table.peers.kept(table.number(node)).iter().any(|kept| kept.rounds == rounds)
+/// The signed reports of these nodes, by their numbers among the members.
+pub(super) fn reports_of(table: &Table, nodes: Vec<NodeId>) -> Reports {
+    let one = |node: NodeId| {
+        let saved = match node == table.place().0 {
+            true => table.saved.clone(),
+            false => table.peers.saved(table.number(node)),
+        };
+        Reports {
+            nodes: vec![CheckpointReport::new((node, 0), &saved, &table.signer(node))],
+            histories: if saved.history.is_empty() { Vec::new() } else { vec![saved.history] },
+        }
     };
-    let mut own = table.disk.checkpoints.iter().rev();
-    let of_all = own
-        .find(|(rounds, kept)| kept.membership == id && others().all(|node| has(node, **rounds)));
-    if let Some((&rounds, kept)) = of_all {
-        return Beginning { rounds, history: kept.history.clone(), ..Beginning::default() };
-    }
-    let Some((&rounds, newest)) = table.disk.checkpoints.iter().next_back() else {
-        let all = table.membership();
-        let (members, cut) = (all.members.clone(), all.cut.clone());
-        let first = Change { id, members, cut, ..Change::default() };
-        let history = if id == 0 { Vec::new() } else { vec![first] };
-        return Beginning { history, ..Beginning::default() };
-    };
-    let without: Vec<NodeId> = others().filter(|&node| !has(node, rounds)).collect();
-    let all = table.membership();
-    let is_with =
-        |number: &&NodeId| all.place(**number).is_some_and(|place| !without.contains(&place));
-    let models = all.members.iter().filter(is_with).copied().collect();
-    let (members, cut) = (all.members.clone(), all.cut.clone());
-    let mut history = newest.history.clone();
-    history.push(Change { id, round: Round(rounds), members, cut, models });
-    Beginning { rounds, from_mean: true, without, history }
+    let mut all = Reports::default();
+    nodes.into_iter().for_each(|node| all.add(&one(node)));
+    all
 }

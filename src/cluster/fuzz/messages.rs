@@ -7,7 +7,9 @@ use crate::{
             assembly::{News, View, statement},
             keys::{Keys, Named},
         },
-        message::{Beginning, CheckpointId, CheckpointSchedule, Saved, StartMessage},
+        message::{
+            CheckpointId, CheckpointReport, CheckpointSchedule, Reports, Saved, StartMessage,
+        },
     },
     drive::{Change, Membership},
     gossip::{
@@ -21,9 +23,15 @@ use crate::{
 /// A message of agreement of this neighbour, by its number among the members.
 pub(super) fn start(bytes: &mut Bytes<'_>, table: &Table, from: NodeId) -> StartMessage {
     match bytes.byte() % 8 {
-        0 => StartMessage::Ready(saved(bytes, table, from)),
+        0 => {
+            let below = table.tree().1.remove(&from).unwrap_or_default();
+            StartMessage::Ready(reports_of(bytes, table, below))
+        }
         1 => StartMessage::Waiting(bytes.text()),
-        2 | 3 => StartMessage::Begin(beginning(bytes, table)),
+        2 | 3 => {
+            let members = (0..table.place().1).map(NodeId::from).collect();
+            StartMessage::Begin(reports_of(bytes, table, members))
+        }
         4 => StartMessage::Written,
         5 => StartMessage::Over,
         _ => StartMessage::Assembly(news(bytes, table)),
@@ -39,40 +47,47 @@ fn checkpoint(bytes: &mut Bytes<'_>, table: &Table) -> CheckpointId {
         true => table.membership().id,
         false => membership,
     };
-    CheckpointId { membership: bytes.number(membership), rounds: bytes.number(rounds) }
+    let history = match bytes.flag() {
+        true => table.saved.history.clone(),
+        false => history(bytes, table),
+    };
+    CheckpointId::new(bytes.number(membership), bytes.number(rounds), &history)
 }
 
-fn saved(bytes: &mut Bytes<'_>, table: &Table, from: NodeId) -> Saved {
+/// Reports of these nodes, as they are, but for what the hostile neighbour says of itself or of
+/// others.
+fn reports_of(bytes: &mut Bytes<'_>, table: &Table, mut nodes: Vec<NodeId>) -> Reports {
     let (_, members) = table.place();
-    if bytes.flag() {
-        // What is true, but for one thing.
-        let nodes = table.tree().1.remove(&from).unwrap_or_default();
-        let mut saved = honest::ready(table, nodes);
-        let which = bytes.below(members);
-        match bytes.byte() % 4 {
-            0 => saved.common = checkpoint(bytes, table),
-            1 => saved.history = history(bytes, table),
-            _ => {
-                let kept = bytes.list(3, |bytes| checkpoint(bytes, table));
-                if let Some((_, all)) = saved.nodes.get_mut(which) {
-                    *all = kept;
-                }
-            }
-        }
-        return saved;
+    match bytes.byte() {
+        9 => nodes = bytes.subset(members),
+        10 => nodes.extend(nodes.clone()),
+        _ => {}
     }
-    let mut nodes = match bytes.flag() {
-        // The nodes of which it may speak.
-        true => table.tree().1.remove(&from).unwrap_or_default(),
-        false => bytes.subset(members),
+    let mut all = honest::reports_of(table, nodes);
+    let is_hostile = |node: NodeId| table.number(node) == table.hostile;
+    let kind = bytes.byte();
+    let count = all.nodes.len();
+    let place = match kind & 1 == 0 {
+        true => all.nodes.iter().position(|report| is_hostile(report.node)),
+        false => (count > 0).then(|| bytes.below(count)),
     };
-    if bytes.byte() == 9 {
-        nodes.truncate(members / 2);
-        nodes.extend(nodes.clone());
+    if let Some(place) = place {
+        let mut kept = bytes.list(3, |bytes| checkpoint(bytes, table));
+        if kind & 2 == 0 {
+            kept.sort_unstable();
+        }
+        let (common, history) = (checkpoint(bytes, table), history(bytes, table));
+        let node = all.nodes[place].node;
+        // It has its own key only.
+        let signer = table.signer(if is_hostile(node) { node } else { NodeId(u32::MAX) });
+        let attempt = bytes.number(0);
+        let saved = Saved { kept, common, history: Vec::new() };
+        all.nodes[place] = CheckpointReport::new((node, attempt), &saved, &signer);
+        if kind & 4 == 0 {
+            all.histories.push(history);
+        }
     }
-    let kept = |bytes: &mut Bytes<'_>| bytes.list(3, |bytes| checkpoint(bytes, table));
-    let nodes = nodes.into_iter().map(|node| (node, kept(bytes))).collect();
-    Saved { nodes, common: checkpoint(bytes, table), history: history(bytes, table) }
+    all
 }
 
 fn history(bytes: &mut Bytes<'_>, table: &Table) -> Vec<Change> {
@@ -84,32 +99,6 @@ fn history(bytes: &mut Bytes<'_>, table: &Table) -> Vec<Change> {
         cut: bytes.list(2, |bytes| (bytes.node(nodes), bytes.node(nodes))),
         models: bytes.list(3, |bytes| bytes.node(nodes)),
     })
-}
-
-fn beginning(bytes: &mut Bytes<'_>, table: &Table) -> Beginning {
-    let (_, members) = table.place();
-    let honest = bytes.byte() % 8;
-    let mut at = match honest {
-        0..4 => honest::decided(table),
-        _ => Beginning::default(),
-    };
-    let all = honest >= 4;
-    if all || honest == 0 {
-        at.rounds = checkpoint(bytes, table).rounds;
-    }
-    if all || honest == 1 {
-        at.from_mean = bytes.flag();
-    }
-    if all || honest <= 2 {
-        at.without = match bytes.flag() {
-            true => bytes.subset(members),
-            false => bytes.list(8, |bytes| bytes.node(members)),
-        };
-    }
-    if all || honest == 3 {
-        at.history = history(bytes, table);
-    }
-    at
 }
 
 /// Views with the signature of the hostile neighbour, those of others with it, too; or what others

@@ -14,12 +14,12 @@ use crate::{
             assembly::{Assembly, News, NextStep},
             keys::{Keys, Named, OfMembers},
         },
-        message::{Beginning, CheckpointId},
+        message::{Beginning, CheckpointId, Saved},
         part::Part,
         seal::{Given, seal},
     },
     digest,
-    drive::Membership,
+    drive::{Change, Membership},
     gossip::{
         Effect, Input, Node, Rejoin,
         snapshot::Snapshot,
@@ -49,6 +49,7 @@ struct Line {
 /// A checkpoint of another node.
 struct Kept {
     membership: u64,
+    history: Vec<Change>,
     snapshot: Snapshot,
     merged: Vec<u8>,
 }
@@ -61,6 +62,8 @@ pub(super) struct Peers {
     lines: BTreeMap<(NodeId, NodeId), Line>,
     merged: Vec<u8>,
     membership: u64,
+    /// The changes of the members so far.
+    history: Vec<Change>,
     numbers: Vec<NodeId>,
     me: NodeId,
     /// By their numbers in the topology of the run, and by rounds.
@@ -81,14 +84,21 @@ impl Peers {
 
     /// The checkpoints of a node, by its number in the topology of the run, ascending.
     pub(super) fn kept(&self, number: NodeId) -> Vec<CheckpointId> {
-        let of = self.kept.iter().filter(|((node, _), _)| *node == number);
-        let id = |((_, rounds), kept): (&(NodeId, u64), &Kept)| CheckpointId {
-            membership: kept.membership,
-            rounds: *rounds,
+        let id = |((_, rounds), kept): (&(NodeId, u64), &Kept)| {
+            CheckpointId::new(kept.membership, *rounds, &kept.history)
         };
+        let of = self.kept.iter().filter(|((node, _), _)| *node == number);
         let mut all: Vec<CheckpointId> = of.map(id).collect();
         all.sort_unstable();
         all
+    }
+
+    /// What a node, by its number in the topology of the run, knows of its checkpoints.
+    pub(super) fn saved(&self, number: NodeId) -> Saved {
+        let kept = self.kept(number);
+        let newest = kept.last().and_then(|newest| self.kept.get(&(number, newest.rounds)));
+        let history = newest.map(|newest| newest.history.clone()).unwrap_or_default();
+        Saved { kept, history, ..Saved::default() }
     }
 
     /// The disk of a node is lost.
@@ -101,6 +111,7 @@ impl Peers {
         self.forget();
         (self.me, self.membership) = (part.id, part.membership.id);
         self.numbers.clone_from(&part.numbers);
+        self.history.clone_from(&at.history);
         let members = part.membership.members.len();
         let all = (0..members).map(NodeId::from);
         let givers: Vec<NodeId> = all.filter(|node| !at.without.contains(node)).collect();
@@ -109,7 +120,9 @@ impl Peers {
             let mut config =
                 part.design().node(node, setups[number.index()].clone(), Readers::Everyone);
             let keys: Arc<dyn Keys> = Arc::new(Named(number));
-            config.signer = Some(Arc::new(OfMembers::new(&keys, part)));
+            let attempts = at.attempts.clone();
+            let signer = OfMembers::new(&keys, part, attempts).of(node, &keys);
+            config.signer = Some(Arc::new(signer));
             let kept = self.kept.get(&(number, at.rounds));
             let kept = kept.filter(|_| !at.without.contains(&node));
             let core = match (at.rounds, at.from_mean, kept) {
@@ -229,7 +242,8 @@ impl Peers {
             Effect::Snapshot(snapshot) => {
                 let (rounds, number) = (snapshot.rounds.0, self.numbers[node.index()]);
                 let (membership, merged) = (self.membership, self.merged.clone());
-                let kept = Kept { membership, snapshot: *snapshot, merged };
+                let history = self.history.clone();
+                let kept = Kept { membership, history, snapshot: *snapshot, merged };
                 self.kept.insert((number, rounds), kept);
                 work.push_back((node, Input::Snapshot(Round(rounds + EVERY))));
             }

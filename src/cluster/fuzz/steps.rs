@@ -259,11 +259,12 @@ fn go_on(table: &mut Table, peer: Adjacent) {
         Stage::Meets => {
             let (parent, mut below) = table.tree();
             if let Some(nodes) = below.remove(&peer.node) {
-                let saved = honest::ready(table, nodes);
-                table.say(peer, StartMessage::Ready(saved));
+                let reports = honest::reports_of(table, nodes);
+                table.say(peer, StartMessage::Ready(reports));
             } else if parent == Some(peer.node) {
-                let at = honest::decided(table);
-                table.say(peer, StartMessage::Begin(at));
+                let all = (0..table.place().1).map(NodeId::from).collect();
+                let reports = honest::reports_of(table, all);
+                table.say(peer, StartMessage::Begin(reports));
             }
         }
         Stage::Rounds => {

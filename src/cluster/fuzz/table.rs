@@ -11,7 +11,10 @@ use crate::{
     cluster::{
         Cluster, Effect, Facts, Input, Keeps, Opened, Opening, Restored, Terms,
         event::Event,
-        members::{assembly::News, keys::Named},
+        members::{
+            assembly::News,
+            keys::{Keys, Named, OfMembers},
+        },
         message::{Beginning, CheckpointId, CheckpointSchedule, Saved, Stamp, StartMessage},
         part::Adjacent,
         waiting::{
@@ -95,6 +98,8 @@ pub(super) struct Table {
     inputs: VecDeque<Input>,
     setup: Vec<u8>,
     mean: Vec<f32>,
+    /// Its checkpoints when its links were opened last.
+    pub saved: Saved,
     pub round: u64,
     pub schedule: CheckpointSchedule,
     pub paces: Paces,
@@ -128,6 +133,7 @@ impl Table {
             inputs: VecDeque::new(),
             setup: Vec::new(),
             mean: Vec::new(),
+            saved: Saved::default(),
             round: 0,
             schedule: CheckpointSchedule::default(),
             paces: Paces::default(),
@@ -138,6 +144,13 @@ impl Table {
         };
         table.start();
         table
+    }
+
+    /// Signs what a member, by its number among the members, says before an attempt.
+    pub(super) fn signer(&self, node: NodeId) -> OfMembers {
+        let part = self.cluster.as_ref().expect("a program was started").part();
+        let keys: Arc<dyn Keys> = Arc::new(Named(part.number(node)));
+        OfMembers::new(&keys, part, Vec::new()).of(node, &keys)
     }
 
     /// The least number of members, before the run has started and after that.
@@ -317,7 +330,7 @@ impl Table {
                 let (me, _) = self.place();
                 self.paces.set(me, Pace { waits_for, waiting: share });
             }
-            Effect::Restore { at, node } => {
+            Effect::Restore { at, node, .. } => {
                 let restored = self.restore(&at, node);
                 self.inputs.push_back(Input::Restored(restored));
             }
@@ -411,22 +424,22 @@ impl Table {
         self.stage = Stage::Meets;
         self.peers.adopt(&opening.membership);
         self.met = (opening.membership.members.len(), opening.membership.id);
-        let me = opening.membership.place(self.me).expect("it is a member");
         let is_whole = opening.membership.is_whole(design.topology.nodes());
         let needs_setup = opening.resets || !is_whole;
         let setup = setups[self.me.index()].clone().filter(|_| needs_setup);
-        let id = |(rounds, kept): (&u64, &Checkpoint)| CheckpointId {
-            membership: kept.membership,
-            rounds: *rounds,
+        let id = |(rounds, kept): (&u64, &Checkpoint)| {
+            CheckpointId::new(kept.membership, *rounds, &kept.history)
         };
         let mut kept: Vec<CheckpointId> = self.disk.checkpoints.iter().map(id).collect();
         kept.sort_unstable();
         let newest = kept.last().and_then(|newest| self.disk.checkpoints.get(&newest.rounds));
-        let mut saved = Saved { nodes: vec![(me, kept)], ..Saved::default() };
-        if let Some(newest) = newest {
-            saved.common = CheckpointId { membership: newest.membership, rounds: newest.common };
-            saved.history.clone_from(&newest.history);
+        let mut saved = Saved { kept, ..Saved::default() };
+        if let Some(Checkpoint { membership, common, history, .. }) = newest {
+            saved.common = CheckpointId::within(*membership, *common, history);
+            saved.history.clone_from(history);
+            saved.kept.retain(|kept| kept.belongs_to(history));
         }
+        self.saved.clone_from(&saved);
         self.inputs.push_back(Input::Opened(Ok(Opened { setup, saved, ..Opened::default() })));
     }
 

@@ -12,7 +12,7 @@ use crate::{
         Effect, Input, Restored,
         event::Event,
         members::assembly::{News, View},
-        message::{Beginning, CheckpointSchedule, StartMessage},
+        message::{CheckpointSchedule, StartMessage},
     },
     drive::RunError,
     gossip::{self, snapshot::Snapshot},
@@ -166,7 +166,7 @@ fn leftovers_of_the_rounds_change_nothing() {
         Event::Schedule(schedule),
         Event::Rival { peer: A, text: "another one".into() },
         says(C, ready(C, &[2])),
-        says(A, StartMessage::Begin(Beginning::default())),
+        says(A, b.begin(&[], &[])),
         says(A, StartMessage::Assembly(News::default())),
     ] {
         let name = format!("{event:?}");
@@ -236,8 +236,8 @@ fn after_a_restart_the_last_rounds_are_done_again() {
     b.event(says(C, ready(C, &[2])));
     let unknown = "to 2: the missing links of other nodes are not known yet";
     assert_eq!(b.after(0.1), ["to 0: ready [1, 2]", unknown]);
-    let at = Beginning { rounds: 2, ..Beginning::default() };
-    b.event(says(A, StartMessage::Begin(at)));
+    let begin = b.begin(&[2], &[2]);
+    b.event(says(A, begin));
     assert_eq!(b.after(0.1), ["to 2: begin after 2", "restore round 2"]);
     let x = vec![0.0; whole.design.parameters()];
     let snapshot = Snapshot { rounds: Round(2), x, ..Snapshot::default() };

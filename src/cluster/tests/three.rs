@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::table::{A, B, C, Table, brief};
 use crate::{
-    cluster::{Effect, Input, Keeps, Opened, event::Event, message::Saved},
+    cluster::{Effect, Input, Keeps, Opened, event::Event},
     drive::{self, Learner},
     gossip,
     run::{ShardLearner, Whole, checkpoint::Every},
@@ -45,8 +45,7 @@ impl<'a> Three<'a> {
             rows: Vec::new(),
         };
         for node in [A, B, C] {
-            let saved = Saved { nodes: vec![(node, Vec::new())], ..Saved::default() };
-            three.reply(node, Input::Opened(Ok(Opened { saved, ..Opened::default() })));
+            three.reply(node, Input::Opened(Ok(Opened::default())));
         }
         for (one, other) in [(A, B), (B, A), (B, C), (C, B)] {
             three.reply(one, Input::Event(Event::Up(other)));

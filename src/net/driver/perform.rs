@@ -17,7 +17,7 @@ use crate::{
         effect::Remains,
         event::Event,
         kept::{self, Place},
-        message::{Beginning, Saved, Stamp},
+        message::{Beginning, Reports, Stamp},
     },
     drive::{Change, Conclusion, Elapsed, Ended, RunError},
     gossip::{self, Cause, OwnModel, snapshot::Snapshot},
@@ -57,8 +57,8 @@ impl Driver<'_> {
             Effect::Pace { waits_for, share } => {
                 self.telling.pace(waits_for, share);
             }
-            Effect::Restore { at, node } => {
-                let restored = self.restore(&at, node);
+            Effect::Restore { at, node, reports } => {
+                let restored = self.restore(&at, node, reports);
                 self.inputs.push_back(Input::Restored(restored));
             }
             Effect::Begin { at, node } => {
@@ -175,11 +175,12 @@ impl Driver<'_> {
         if opening.chooses {
             let has_started = kept.is_some_and(|kept| kept.has_started());
             let newest = kept.map_or(0, |kept| kept.newest());
-            return Ok(Opened { setup, saved: Saved::default(), has_started, newest });
+            return Ok(Opened { setup, has_started, newest, ..Opened::default() });
         }
-        let (saved, newest) = kept::saved(part.id, kept)?;
+        let (saved, newest) = kept::saved(kept)?;
+        let attempt = self.links.as_ref().map_or(0, |links| links.host.attempt());
         self.newest = newest;
-        Ok(Opened { setup, saved, ..Opened::default() })
+        Ok(Opened { setup, saved, attempt, ..Opened::default() })
     }
 
     /// Goes back to a checkpoint.
@@ -187,10 +188,11 @@ impl Driver<'_> {
         &mut self,
         at: &Beginning,
         node: NodeId,
+        reports: Reports,
     ) -> Result<Option<crate::cluster::Restored>, RunError> {
         if let Some(links) = &self.links {
             // A link that breaks from now on is lost until its session is resumed.
-            links.status().begin(at.clone());
+            links.status().begin(reports);
         }
         let kept = self.checkpoints.as_ref();
         let is_of = |newest: &mut Checkpoint| newest.snapshot.rounds.0 == at.rounds;

@@ -14,7 +14,7 @@ use litemap::LiteMap;
 use crate::{
     cluster::{
         Facts,
-        message::{Beginning, Saves},
+        message::{Reports, Saves},
         part::Part,
         waiting::pace::{Alive, Pace, Paces},
     },
@@ -52,7 +52,7 @@ pub struct Status {
     /// What has moved over each link, and how it is connected.
     wires: Mutex<LiteMap<NodeId, Wire>>,
     /// Where the run has started.
-    beginning: Mutex<Option<Beginning>>,
+    beginning: Mutex<Option<Reports>>,
     work: Mutex<Work>,
     /// The checkpoints of all nodes, for the neighbours.
     saves: Mutex<Saves>,
@@ -223,12 +223,12 @@ impl Status {
 
     /// The run begins or continues here: a link that breaks from now on is lost until its session
     /// is resumed.
-    pub(crate) fn begin(&self, beginning: Beginning) {
+    pub(crate) fn begin(&self, beginning: Reports) {
         *self.beginning.lock().unwrap_or_else(PoisonError::into_inner) = Some(beginning);
     }
 
-    /// Where the run has started.
-    pub(crate) fn beginning(&self) -> Option<Beginning> {
+    /// The reports from which it follows where the run has started.
+    pub(crate) fn beginning(&self) -> Option<Reports> {
         self.beginning.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -427,7 +427,7 @@ mod tests {
         let now = Instant::now();
         let after = |ms: u64| now + Duration::from_millis(ms);
         assert_eq!(status.at_work(after(0)), None, "before the run no link is lost");
-        status.begin(Beginning::default());
+        status.begin(Reports::default());
         assert_eq!(status.at_work(after(0)), Some(AtWork::Reconnects));
         status.up(NodeId(1));
         assert_eq!(status.at_work(after(900)), None);

@@ -244,7 +244,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{cluster::message::Beginning, units::NodeId};
+    use crate::{
+        cluster::message::{CheckpointId, CheckpointReport, Reports},
+        units::NodeId,
+    };
 
     fn hello() -> Hello {
         Hello {
@@ -300,7 +303,16 @@ mod tests {
                 signature: vec![6; 64],
             }]),
             Message::Schedule(CheckpointSchedule { number: 1, next: 20, common: 10 }),
-            Message::Start(StartMessage::Begin(Beginning { rounds: 10, ..Beginning::default() })),
+            Message::Start(StartMessage::Begin(Reports {
+                nodes: vec![CheckpointReport {
+                    node: NodeId(2),
+                    attempt: 9,
+                    kept: vec![CheckpointId { membership: 1, rounds: 10, history: 7 }],
+                    signature: vec![6; 64],
+                    ..CheckpointReport::default()
+                }],
+                histories: vec![Vec::new()],
+            })),
         ];
         for message in messages {
             assert_eq!(decode(&encode(&message)[4..]).unwrap(), message);

@@ -643,13 +643,15 @@ fn check_time(
 /// Checks the ranges of `[run]`.
 pub(super) fn check_run(experiment: &Experiment) -> Result<(), ConfigError> {
     let run = &experiment.run;
-    for (key, value) in [("run.rounds", run.rounds), ("run.evaluate_every", run.evaluate_every)] {
-        if value == 0 {
-            return Err(ConfigError::new(key, value, "expected a whole number from 1"));
+    for (key, value) in [
+        ("run.rounds", Some(run.rounds)),
+        ("run.evaluate_every", Some(run.evaluate_every)),
+        ("run.mean_every", run.mean_every),
+        ("run.minimum_rows", run.minimum_rows),
+    ] {
+        if value == Some(0) {
+            return Err(ConfigError::new(key, 0, "expected a whole number from 1"));
         }
-    }
-    if run.mean_every == Some(0) {
-        return Err(ConfigError::new("run.mean_every", 0, "expected a whole number from 1"));
     }
     stop_early::check(run)?;
     check_times(experiment)?;
