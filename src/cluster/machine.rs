@@ -125,7 +125,12 @@ pub(crate) struct Cluster<'a> {
     /// The membership before the choice of another one.
     adopted: Membership,
     restarts: Restarts,
+    /// How many rendezvous in a row have ended although all links of this node were up.
+    idle: u32,
 }
+
+/// How many there may be: a node between others can hold back what all must know.
+const MOST_IDLE: u32 = 10;
 
 /// How often a neighbour may be started again, or go back because of one other node, while the run
 /// gets no further.
@@ -195,6 +200,7 @@ impl<'a> Cluster<'a> {
             is_last: false,
             adopted: Membership::default(),
             restarts: Restarts::default(),
+            idle: 0,
         };
         cluster.open(now, false, None, out);
         Ok(cluster)
@@ -393,6 +399,10 @@ impl<'a> Cluster<'a> {
             RunError::Deadline { nodes: late, text }
                 if may_continue && (self.took_part() || start.is_some() || self.is_over()) =>
             {
+                self.idle = if late.is_empty() { self.idle + 1 } else { 0 };
+                if self.idle > MOST_IDLE {
+                    return self.end(RunError::Deadline { nodes: late, text }, out);
+                }
                 out.push(Effect::Warn(text));
                 self.choose(now, Absence { late, ..Absence::default() }, out);
             }
@@ -452,7 +462,7 @@ impl<'a> Cluster<'a> {
             config.signer = Some(Arc::new(OfMembers::new(keys, &self.part, at.attempts.clone())));
         }
         let mut rounds = Rounds::new(now, config, (at, restored), saves, self.terms.limits, keys);
-        self.has_results = false;
+        (self.has_results, self.idle) = (false, 0);
         let started = rounds.start(&self.part, early, out);
         self.phase = Phase::Rounds(Box::new(rounds));
         self.after_rounds(now, started, out);

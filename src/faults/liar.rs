@@ -9,7 +9,7 @@ use crate::{
             assembly::{News, View, statement},
             keys::{Keys, Named},
         },
-        message::{CheckpointId, CheckpointSchedule, StartMessage},
+        message::{CheckpointId, CheckpointSchedule, Reports, StartMessage},
     },
     drive::Membership,
     gossip::{
@@ -147,13 +147,11 @@ impl Liar {
                 let news = News { views: others.iter().map(view).collect() };
                 Message::Start(StartMessage::Assembly(news))
             }
-            (
-                Lie::Dictates,
-                Message::Start(StartMessage::Ready(mut reports) | StartMessage::Begin(mut reports)),
-            ) => {
-                let far = CheckpointId::new(9 << 32, 1, &[]);
-                reports.nodes.iter_mut().for_each(|report| report.kept = vec![far]);
-                Message::Start(StartMessage::Ready(reports))
+            (Lie::Dictates, Message::Start(StartMessage::Ready(reports))) => {
+                Message::Start(StartMessage::Ready(dictated(reports)))
+            }
+            (Lie::Dictates, Message::Start(StartMessage::Begin(reports))) => {
+                Message::Start(StartMessage::Begin(dictated(reports)))
             }
             (Lie::Deletes, Message::Saved(_)) => {
                 Message::Saved(all.into_iter().map(|node| (node, 25)).collect())
@@ -165,6 +163,13 @@ impl Liar {
             (_, message) => message,
         }
     }
+}
+
+/// Reports of a checkpoint of far later members.
+fn dictated(mut reports: Reports) -> Reports {
+    let far = CheckpointId::new(9 << 32, 1, &[]);
+    reports.nodes.iter_mut().for_each(|report| report.kept = vec![far]);
+    reports
 }
 
 /// The first byte of the last number of another node's record, if it has one, among these records.

@@ -189,7 +189,7 @@ impl Gathering {
             ));
             return;
         }
-        self.agreed = Some(Agreed { at, reports });
+        (self.agreed, self.problem) = (Some(Agreed { at, reports }), None);
     }
 
     /// The number of neighbours without a link.
@@ -223,23 +223,22 @@ impl Gathering {
         known.unwrap_or("the missing links of other nodes are not known yet").to_string()
     }
 
+    /// Why this node does not begin where it follows from the reports, if it does not.
+    pub(crate) fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
     /// Returns the messages that are new since the last call; with `repeat`, all of them.
-    ///
-    /// # Errors
-    /// Why this node cannot begin where it follows from the reports.
     pub(crate) fn new_messages(
         &mut self,
         own: Option<&str>,
         repeat: bool,
-    ) -> Result<Vec<(NodeId, StartMessage)>, String> {
+    ) -> Vec<(NodeId, StartMessage)> {
         let ready = self.ready();
         if let (Some(all), None) = (&ready, self.parent) {
             if self.agreed.as_ref().is_none_or(|agreed| agreed.reports != *all) {
                 self.agree(all.clone());
             }
-        }
-        if let Some(problem) = self.problem.take() {
-            return Err(problem);
         }
         let mut messages = Vec::new();
         if let Some(parent) = self.parent.filter(|_| self.agreed.is_none()) {
@@ -268,7 +267,7 @@ impl Gathering {
             !self.missing.contains(to) && (new || repeat)
         });
         self.sent.extend(messages.iter().cloned());
-        Ok(messages)
+        messages
     }
 }
 
@@ -357,14 +356,15 @@ pub(super) mod tests {
                 for node in 0..self.nodes.len() {
                     let own =
                         (self.nodes[node].missing() > 0).then(|| format!("node {node} waits"));
-                    let messages = self.nodes[node].new_messages(own.as_deref(), false)?;
+                    let messages = self.nodes[node].new_messages(own.as_deref(), false);
                     for (to, message) in messages {
                         quiet = false;
                         self.nodes[to.index()].message(node.into(), message).unwrap();
                     }
                 }
                 if quiet {
-                    return Ok(());
+                    let problem = self.nodes.iter().find_map(Gathering::problem);
+                    return problem.map_or(Ok(()), |problem| Err(problem.into()));
                 }
             }
             panic!("the messages never end");

@@ -129,6 +129,13 @@ impl Rendezvous {
                 return Err(RunError::Network(format!("the link to {name} broke: {reason}")));
             }
             Event::Rival { peer, text } => return Err(part.rival(peer, &text)),
+            // A node with a checkpoint that too few members have may be one of those that return.
+            Event::OtherMembership(peer)
+                if self.may_continue && self.gathering.problem().is_some() =>
+            {
+                let returned = if part.is_member_neighbour(peer) { vec![] } else { vec![peer] };
+                return Err(RunError::Absent(Absence { returned, ..Absence::default() }));
+            }
             // A member chooses members again; others visit, and will see the run.
             Event::OtherMembership(peer) if self.may_continue && part.is_member_neighbour(peer) => {
                 return Err(RunError::Absent(Absence::default()));
@@ -201,8 +208,6 @@ impl Rendezvous {
         });
         let is_due = now >= self.next_warning;
         let messages = self.gathering.new_messages(own.as_deref(), is_due);
-        let messages =
-            messages.map_err(|problem| RunError::Setup(ConfigError::at("checkpoints", problem)))?;
         out.extend(messages.into_iter().map(|(to, message)| Effect::SendStart { to, message }));
         if let Some(agreed) = self.gathering.begins().cloned() {
             let (changes, most) = (agreed.at.history.len(), most_changes(agreed.at.attempts.len()));
@@ -213,6 +218,18 @@ impl Rendezvous {
                 )));
             }
             return Ok(Some((agreed, std::mem::take(&mut self.early))));
+        }
+        if let Some(problem) = self.gathering.problem() {
+            // Nodes that return may have the checkpoint.
+            let wait = Duration::from_secs_f64(part.whole.experiment.absence.wait_s);
+            if !self.may_continue || now >= self.started + wait {
+                return Err(RunError::Setup(ConfigError::at("checkpoints", problem.to_string())));
+            }
+            if is_due {
+                self.next_warning = now + WARNING_INTERVAL;
+                out.push(Effect::Warn(format!("checkpoints: {problem}")));
+            }
+            return Ok(None);
         }
         if self.limit.is_some_and(|limit| now >= self.started + limit) {
             return Err(self.late(now, part, own.as_deref(), facts));
