@@ -123,10 +123,7 @@ impl Gathering {
                     Child::Ready(saved)
                 }
                 StartMessage::Waiting(text) => Child::Waiting(text),
-                StartMessage::Begin(_)
-                | StartMessage::Written
-                | StartMessage::Over
-                | StartMessage::Assembly(_) => return Ok(()),
+                StartMessage::Begin(_) | StartMessage::Assembly(_) => return Ok(()),
             };
             self.children.insert(from, state);
         } else if self.parent == Some(from) {
@@ -136,10 +133,7 @@ impl Gathering {
                     self.beginning = Some(beginning);
                 }
                 StartMessage::Waiting(text) => self.rest = Some(text),
-                StartMessage::Ready(_)
-                | StartMessage::Written
-                | StartMessage::Over
-                | StartMessage::Assembly(_) => {}
+                StartMessage::Ready(_) | StartMessage::Assembly(_) => {}
             }
         }
         Ok(())
