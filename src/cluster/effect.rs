@@ -7,7 +7,8 @@ use litemap::LiteMap;
 use super::{
     event::Event,
     members::ban::Ban,
-    message::{Beginning, Reports, Saved, Saves, Stamp, StartMessage},
+    message::{Beginning, Reports, Saved, Stamp, StartMessage},
+    statements::Retained,
     waiting::pace::{Alive, Paces},
 };
 use crate::{
@@ -47,12 +48,12 @@ pub(crate) enum Input {
 /// What a node finds when its links are opened.
 #[derive(Default)]
 pub(crate) struct Opened {
+    /// The number of this attempt at the run, greater than those of the attempts before.
+    pub attempt: u64,
     /// The learner's contribution to the setup, if it was asked for.
     pub setup: Option<Setup>,
     /// The checkpoints of this node, if it is about to begin.
     pub saved: Saved,
-    /// A random number of the attempt with these links.
-    pub attempt: u64,
     /// Whether it has been part of the run before.
     pub has_started: bool,
     /// The rounds of its newest checkpoint.
@@ -144,8 +145,9 @@ pub(crate) enum Effect {
         to: NodeId,
         message: StartMessage,
     },
-    /// Tells all neighbours what is new in this.
-    Publish(Saves),
+    /// Tells all neighbours those of these statements that they have not been told on their present
+    /// connection.
+    Tell(Retained),
     /// Tells all nodes for whom this node waits, and what share of its time.
     Pace {
         waits_for: Vec<NodeId>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use litemap::LiteMap;
 
-use super::message::{CheckpointSchedule, StartMessage};
+use super::{message::StartMessage, statements::Statement};
 use crate::{
     config::ConfigError,
     drive::RunError,
@@ -128,19 +128,15 @@ pub enum Event {
         /// Where the other one is.
         text: String,
     },
-    /// A neighbour has signed something else than it has sent to this node.
-    Contradicts {
-        /// The neighbour that contradicts itself.
-        peer: NodeId,
-        /// What it has signed, and after which round.
-        reason: String,
+    /// A neighbour passes on what nodes say.
+    Told {
+        /// The neighbour that passes it on.
+        from: NodeId,
+        /// What was news for it.
+        statements: Vec<Statement>,
     },
     /// A neighbour has finished and sends nothing more.
     Goodbye(NodeId),
-    /// A neighbour passes on the newest checkpoints of nodes.
-    Saved(Vec<(NodeId, u64)>),
-    /// A neighbour passes on when checkpoints are written.
-    Schedule(CheckpointSchedule),
     /// This node's checkpoint after so many rounds is durable.
     Durable(u64),
     /// A gradient computed on another thread, or a part of it, is ready.

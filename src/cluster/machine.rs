@@ -30,11 +30,12 @@ use super::{
     message::{Beginning, Saved},
     part::Part,
     rounds::Rounds,
+    statements::Statements,
     waiting::limits::{Limits, RESULTS_LINGER},
 };
 use crate::{
     drive::{Absence, Membership, RunError},
-    gossip::{Failure, NodeConfig},
+    gossip::{Failure, NodeConfig, tree::Signer},
     run::{
         Design,
         checkpoint::{Every, Written},
@@ -111,6 +112,8 @@ pub(crate) struct Cluster<'a> {
     first: Option<NodeConfig>,
     /// That of the next one.
     config: Option<NodeConfig>,
+    /// What nodes have said in this attempt, until its rounds begin.
+    statements: Option<Statements>,
     bans: Bans,
     /// Whether this attempt is not the first.
     is_again: bool,
@@ -192,6 +195,7 @@ impl<'a> Cluster<'a> {
             phase: Phase::Opening,
             first,
             config: None,
+            statements: None,
             bans: Bans::default(),
             is_again: false,
             resumed: false,
@@ -274,6 +278,19 @@ impl<'a> Cluster<'a> {
     }
 
     fn event(&mut self, now: Instant, event: Event, out: &mut Vec<Effect>) {
+        if let Some(early) = &mut self.statements {
+            match event {
+                Event::Told { from, statements } => {
+                    if let Err(failure) = early.hear(from, statements) {
+                        let error = RunError::Failed { node: self.part.id, failure };
+                        self.not_begun(now, error, out);
+                    }
+                    return;
+                }
+                Event::Restarted { peer, .. } => early.forget(peer),
+                _ => {}
+            }
+        }
         match &mut self.phase {
             Phase::Rendezvous(rendezvous) => {
                 if let Err(error) = rendezvous.event(&self.part, event, out) {
@@ -326,7 +343,7 @@ impl<'a> Cluster<'a> {
 
     /// Opens the links of an attempt.
     fn open(&mut self, now: Instant, resets: bool, because: Option<NodeId>, out: &mut Vec<Effect>) {
-        self.phase = Phase::Opening;
+        (self.phase, self.statements) = (Phase::Opening, None);
         let membership = self.part.membership.clone();
         let bans = self.bans_at(now);
         out.push(Effect::Open(Opening { membership, chooses: false, resets, because, bans }));
@@ -339,7 +356,7 @@ impl<'a> Cluster<'a> {
 
     /// Upon links that are open, or cannot be opened.
     fn opened(&mut self, now: Instant, opened: Result<Opened, RunError>, out: &mut Vec<Effect>) {
-        let Opened { setup, saved, attempt, has_started, newest } = match opened {
+        let Opened { attempt, setup, saved, has_started, newest } = match opened {
             Ok(opened) => opened,
             Err(error) => return self.end(error, out),
         };
@@ -358,6 +375,8 @@ impl<'a> Cluster<'a> {
             _ => {
                 let first = self.first.take();
                 self.config = Some(first.unwrap_or_else(|| self.part.config(setup)));
+                let keys = Arc::clone(&self.terms.keys);
+                self.statements = Some(Statements::new(&self.part, keys, attempt));
                 self.meet(now, (saved, attempt));
             }
         }
@@ -432,6 +451,9 @@ impl<'a> Cluster<'a> {
         restored: Result<Option<Restored>, RunError>,
         out: &mut Vec<Effect>,
     ) {
+        if !matches!(self.phase, Phase::Restoring(..)) {
+            return;
+        }
         let Phase::Restoring(at, early) = std::mem::replace(&mut self.phase, Phase::Over) else {
             return;
         };
@@ -453,15 +475,18 @@ impl<'a> Cluster<'a> {
         }
         out.push(Effect::Begin { at: at.clone(), node: self.part.id });
         let saves = self.terms.keeps.as_ref().map(|keeps| {
-            let (when, id) = ((keeps.every, keeps.last), self.part.membership.id);
-            Checkpointing::new(now, when, self.part.topology(), self.part.id, &at, id)
+            let when = (keeps.every, keeps.last);
+            Checkpointing::new(now, when, &self.part, &at, self.took_part())
         });
         let mut config = self.config.take().expect("it is made when links are opened");
-        let keys = self.terms.confirms.then(|| Arc::clone(&self.terms.keys));
-        if let Some(keys) = &keys {
-            config.signer = Some(Arc::new(OfMembers::new(keys, &self.part, at.attempts.clone())));
-        }
-        let mut rounds = Rounds::new(now, config, (at, restored), saves, self.terms.limits, keys);
+        let signer = self.terms.confirms.then(|| -> Arc<dyn Signer> {
+            Arc::new(OfMembers::new(&self.terms.keys, &self.part, at.attempts.clone()))
+        });
+        config.signer.clone_from(&signer);
+        let mut statements = self.statements.take().expect("they are made when links are opened");
+        statements.agree(&at.attempts);
+        let (limits, saves) = (self.terms.limits, (saves, statements));
+        let mut rounds = Rounds::new(now, config, (at, restored), saves, limits, signer);
         (self.has_results, self.idle) = (false, 0);
         let started = rounds.start(&self.part, early, out);
         self.phase = Phase::Rounds(Box::new(rounds));
@@ -527,18 +552,21 @@ impl<'a> Cluster<'a> {
 
     /// Upon results that are about to be written.
     fn finished(&mut self, now: Instant, out: &mut Vec<Effect>) {
-        let Phase::Rounds(rounds) = &mut self.phase else { return };
-        self.written = rounds.take_written();
+        let phase = std::mem::replace(&mut self.phase, Phase::Over);
+        let Phase::Rounds(rounds) = phase else { return };
         let (done, run) = (rounds.round().0, &self.design.experiment.run);
         // The losses end a run for good. A user, or a training of its own, may continue it.
         let by_losses = self.terms.confirms && run.stop_early.is_some();
         self.is_last = by_losses || done >= run.rounds;
         self.has_results = true;
         self.restarts.reach(done);
-        let Limits { patience, may_continue, .. } = self.terms.limits;
+        let (written, statements) = rounds.into_results();
+        self.written = written;
         match self.terms.confirms {
             true => {
-                let commit = Commit::new(now, &self.part, patience, may_continue);
+                let number = self.written.as_ref().map_or(0, |written| written.number);
+                let limits = self.terms.limits;
+                let commit = Commit::new(now, &self.part, limits, statements, number);
                 self.phase = Phase::Commit(commit);
             }
             false => self.leave(false, true, out),
@@ -563,6 +591,7 @@ impl<'a> Cluster<'a> {
             Some(Committed::Unknown) => self.leave(true, false, out),
             Some(Committed::Restarted(peer, because)) => self.again(now, peer, because, out),
             Some(Committed::Absent(absence)) => self.choose(now, absence, out),
+            Some(Committed::Refused(failure)) => self.refuse(now, failure, out),
         }
     }
 
@@ -616,7 +645,12 @@ impl<'a> Cluster<'a> {
         let seconds = self.bans.add(self.part.number(peer), reason.clone(), now).as_secs();
         let name = self.part.name(peer);
         out.push(Effect::Warn(format!("{reason}; this node refuses node {name} for {seconds} s")));
-        self.choose(now, Absence::of(peer), out);
+        // Of others their neighbours decide.
+        let absence = match self.part.is_member_neighbour(peer) {
+            true => Absence::of(peer),
+            false => Absence::default(),
+        };
+        self.choose(now, absence, out);
     }
 
     /// Begins to choose members. The absence names nodes by their numbers among the members.
@@ -629,6 +663,7 @@ impl<'a> Cluster<'a> {
         let part = part.expect("the run can have all nodes as members");
         self.adopted = std::mem::replace(&mut self.part, part).membership;
         self.phase = Phase::OpeningAll(Absence { late, returned });
+        self.statements = None;
         let bans = self.bans_at(now);
         out.push(Effect::Open(Opening {
             membership: all,

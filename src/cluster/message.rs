@@ -1,6 +1,5 @@
 //! The messages by which nodes agree, without those that only links need.
 
-use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
 
 use super::members::assembly::News;
@@ -27,10 +26,6 @@ pub enum StartMessage {
     /// To the children: all nodes are linked, and the run begins or continues where it follows
     /// from the reports of all members.
     Begin(Reports),
-    /// To the parent: this node and all nodes below it have written their results.
-    Written,
-    /// To the children: all nodes have written their results.
-    Over,
     /// To all neighbours, while members are chosen: what this node knows.
     Assembly(News),
 }
@@ -127,15 +122,6 @@ const HISTORY_LIMIT: usize = 1 << 18;
 /// How many changes fit a message between so many nodes.
 pub(crate) fn most_changes(nodes: usize) -> usize {
     (HISTORY_LIMIT / (64 + 8 * nodes)).min(MOST_CHANGES)
-}
-
-/// The checkpoints of all nodes, as far as this node knows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Saves {
-    /// The rounds of each node's newest.
-    pub newest: LiteMap<NodeId, u64>,
-    /// When the next one is due.
-    pub schedule: CheckpointSchedule,
 }
 
 /// What a checkpoint says besides the state of the core.

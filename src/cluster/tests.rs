@@ -3,6 +3,7 @@
 
 mod commit;
 mod early_end;
+mod statements;
 mod table;
 mod three;
 
@@ -17,6 +18,7 @@ use super::{
         keys::{Keys, Named},
     },
     message::{CheckpointSchedule, Reports, StartMessage},
+    statements::Said,
 };
 use crate::{
     drive::{Membership, RunError},
@@ -411,11 +413,11 @@ fn a_node_that_returns_takes_part_after_the_next_checkpoint() {
     b.after(0.1);
     // All members have a checkpoint of round 2.
     b.event(Event::Durable(2));
-    b.event(Event::Saved(vec![(NodeId(0), 2)]));
+    b.told(A, A, Said::Saved(2));
     let schedule = CheckpointSchedule { number: 1, next: 0, common: 2 };
-    b.event(Event::Schedule(schedule));
+    b.told(A, A, Said::Schedule(schedule));
     let looked = b.after(0.1);
-    assert!(looked[1].starts_with("Retain"), "{looked:?}");
+    assert_eq!(looked[..2], ["Retain(0)", "tell 1 saved 2, 0 saved 2, 0 schedules 0"]);
     let chooses = "open 3 members of change 0, 0 links cut, bans [], to choose";
     assert_eq!(looked[2..], ["salvage", chooses]);
     // It is awaited for a while, although its link was not used.

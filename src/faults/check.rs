@@ -4,11 +4,32 @@ use std::path::Path;
 
 use super::world::World;
 use crate::{
-    cluster::members::assembly::check::check_adopted, data::Disk, drive::Membership,
-    mixing::Topology, units::NodeId,
+    cluster::{
+        members::assembly::check::check_adopted,
+        statements::{Said, Statement},
+    },
+    data::Disk,
+    drive::Membership,
+    mixing::Topology,
+    units::NodeId,
 };
 
 impl World<'_> {
+    /// Checks that a checkpoint that a node reports is on its disk.
+    pub(super) fn check_reported(&self, node: NodeId, statements: &[(u64, Statement)]) {
+        let machine = &self.machines[node.index()];
+        let Some(program) = &machine.program else { return };
+        let me = program.cluster.part().id;
+        let told = program.statements.last().map_or(0, |(number, _)| *number);
+        for (_, Statement { said, .. }) in
+            statements.iter().filter(|(number, statement)| *number > told && statement.node == me)
+        {
+            let Said::Saved(rounds) = said else { continue };
+            let checkpoint = program.checkpoints.load(*rounds);
+            assert!(checkpoint.is_ok(), "node {node} reports a checkpoint of round {rounds}");
+        }
+    }
+
     /// Checks the membership that a node has just recorded against those of the others.
     pub(super) fn check_recorded(&mut self, node: NodeId) {
         let design = &self.whole.design;

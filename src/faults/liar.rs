@@ -10,6 +10,7 @@ use crate::{
             keys::{Keys, Named},
         },
         message::{CheckpointId, CheckpointSchedule, Reports, StartMessage},
+        statements::{Said, Statement},
     },
     drive::Membership,
     gossip::{
@@ -32,8 +33,11 @@ pub(super) enum Lie {
     Forges,
     /// It says that it has a checkpoint of far later members, and asks to begin there.
     Dictates,
-    /// It asks all to remove their checkpoints, and to write others all the time.
+    /// It says of itself, and as node 0 of all, what would have others remove their checkpoints,
+    /// write others all the time, or never hear of a later one.
     Deletes,
+    /// It says the same in the name of others.
+    Counterfeits,
     /// It changes these frames of the spanning tree, which go down: what others have given or,
     /// where the root has formed something of that, the result.
     Tree(u8),
@@ -45,8 +49,8 @@ pub(super) enum Lie {
     TwoFaced(u64),
 }
 
-pub(super) const LIES: [Lie; 5] =
-    [Lie::Raises, Lie::Withdraws, Lie::Forges, Lie::Dictates, Lie::Deletes];
+pub(super) const LIES: [Lie; 6] =
+    [Lie::Raises, Lie::Withdraws, Lie::Forges, Lie::Dictates, Lie::Deletes, Lie::Counterfeits];
 
 /// The flights of the tree: sums before the rounds, the mean and the records after them.
 pub(super) const TREE: [Lie; 3] = [Lie::Tree(SETUP), Lie::Tree(MEAN), Lie::Tree(SUMMARY)];
@@ -153,12 +157,29 @@ impl Liar {
             (Lie::Dictates, Message::Start(StartMessage::Begin(reports))) => {
                 Message::Start(StartMessage::Begin(dictated(reports)))
             }
-            (Lie::Deletes, Message::Saved(_)) => {
-                Message::Saved(all.into_iter().map(|node| (node, 25)).collect())
-            }
-            (Lie::Deletes, Message::Schedule(schedule)) => {
-                let (number, next) = (schedule.number + self.times, schedule.next + self.times);
-                Message::Schedule(CheckpointSchedule { number, next, common: 25 })
+            (Lie::Deletes | Lie::Counterfeits, Message::Statements(mut statements)) => {
+                let rounds = whole.design.experiment.run.rounds;
+                let number = (1 << 20) + self.times;
+                let of_all = CheckpointSchedule { number, next: rounds, common: rounds - 5 };
+                let names = |node: &NodeId| match self.lie {
+                    Lie::Deletes => *node == self.node,
+                    _ => *node != self.node,
+                };
+                // Its own statements say in which attempt it is; others may be in other ones.
+                let own = statements.iter().find(|one| names(&one.node)).cloned();
+                let Some(Statement { node, attempt, .. }) = own else {
+                    return Message::Statements(statements);
+                };
+                // No members change in the membership of this one, and all have their numbers.
+                let says = |said| {
+                    let (keys, numbers) = (Named(self.node), (node, node));
+                    Statement::signed(&keys, numbers, (0, attempt), said)
+                };
+                statements.push(says(Said::Saved(rounds - 5)));
+                if node == NodeId(0) {
+                    statements.push(says(Said::Schedule(of_all)));
+                }
+                Message::Statements(statements)
             }
             (_, message) => message,
         }

@@ -14,6 +14,7 @@ use crate::{
         kept::{self, Place},
         members::keys::Named,
         message::{Beginning, Reports, Stamp, StartMessage},
+        statements::Retained,
         waiting::{
             limits::Limits,
             pace::{Alive, Pace, Paces},
@@ -25,7 +26,7 @@ use crate::{
     links::ComputeModel,
     run::checkpoint::Every,
     state::State,
-    status::{self, Board, Record, Shared},
+    status::{self, Board, Record},
     units::{NodeId, Round, Time},
 };
 
@@ -125,20 +126,7 @@ impl World<'_> {
         }
     }
 
-    /// Tells the cluster which neighbours have signed something else than they have sent.
-    fn find_contradictions(&mut self, node: NodeId) {
-        let Some(program) = &self.machines[node.index()].program else { return };
-        for (number, reason) in program.board.contradictions() {
-            let Some(program) = &self.machines[node.index()].program else { return };
-            if let Some(peer) = program.numbers.iter().position(|other| *other == number) {
-                let peer = NodeId::from(peer);
-                self.feed(node, Input::Event(Event::Contradicts { peer, reason }));
-            }
-        }
-    }
-
     fn tick_now(&mut self, node: NodeId) {
-        self.find_contradictions(node);
         if let Some(facts) = self.facts(node) {
             self.feed(node, Input::Tick(Box::new(facts)));
         }
@@ -229,7 +217,7 @@ impl World<'_> {
                 self.reply(node, Input::Opened(opened));
             }
             Effect::SendStart { to, message } => self.send_start(node, to, message),
-            Effect::Publish(saves) => self.publish(node, &saves),
+            Effect::Tell(statements) => self.tell_all(node, statements),
             Effect::Pace { waits_for, share } => {
                 if let Some(program) = &mut self.machines[node.index()].program {
                     program.waits_for =
@@ -274,6 +262,18 @@ impl World<'_> {
         }
     }
 
+    /// Tells the neighbours what a node and others have said.
+    fn tell_all(&mut self, node: NodeId, statements: Retained) {
+        #[cfg(test)]
+        self.check_reported(node, &statements);
+        if let Some(program) = &mut self.machines[node.index()].program {
+            program.statements = statements;
+        }
+        for (wire, side) in self.wires_of(node) {
+            self.pass_on(wire, side);
+        }
+    }
+
     fn write_results(&mut self, node: NodeId, records: Vec<Vec<u8>>, history: Vec<Change>) {
         let machine = &mut self.machines[node.index()];
         let Some(program) = &mut machine.program else { return };
@@ -308,20 +308,6 @@ impl World<'_> {
         let machine = &mut self.machines[node.index()];
         let Some(program) = &mut machine.program else { return };
         match effect {
-            gossip::Effect::Shared { round, flight, of, fingerprint } => {
-                let of = program.number(of);
-                let vector = Shared { round: round.0, flight, fingerprint };
-                let attempt = match of == node {
-                    true => program.incarnation,
-                    false => {
-                        let wire = self.wire_between(node, of);
-                        self.wires[wire].sides[self.wires[wire].side(node)].known
-                    }
-                };
-                if let Some(program) = &self.machines[node.index()].program {
-                    program.board.share(of, attempt, vector);
-                }
-            }
             gossip::Effect::Send { to, frame } => {
                 let to = program.number(to);
                 self.send(node, to, frame);
@@ -366,7 +352,8 @@ impl World<'_> {
                 (program.model, program.mean) = (own.x, mean);
                 program.inputs.push_back(Input::Core(gossip::Input::Record(record)));
             }
-            gossip::Effect::Snapshot(_)
+            gossip::Effect::Shared { .. }
+            | gossip::Effect::Snapshot(_)
             | gossip::Effect::Finished(_)
             | gossip::Effect::Failed(_) => unreachable!("the cluster handles these"),
         }
@@ -412,7 +399,7 @@ impl World<'_> {
         let Some(program) = &mut machine.program else { return Ok(Opened::default()) };
         (program.incarnation, program.chooses) = (incarnation, opening.chooses);
         program.numbers.clone_from(&opening.membership.members);
-        program.because = opening.because;
+        (program.because, program.statements) = (opening.because, Retained::default());
         program.bans.clone_from(&opening.bans);
         (program.begun, program.begins, program.computing) = (false, None, false);
         (program.bytes, program.waits_for, program.share) = (0, Vec::new(), None);
@@ -429,7 +416,7 @@ impl World<'_> {
         let needs_setup = opening.resets || !opening.membership.is_whole(all);
         let setup = needs_setup.then(|| program.learner.setup()).flatten();
         let (saved, _) = kept::saved(Some(kept))?;
-        Ok(Opened { setup, saved, attempt: incarnation, ..Opened::default() })
+        Ok(Opened { attempt: incarnation, setup, saved, ..Opened::default() })
     }
 
     fn send_start(&mut self, node: NodeId, to: NodeId, message: StartMessage) {
@@ -469,7 +456,6 @@ impl World<'_> {
         if let Err(error) = kept::begin(place, at, &program.checkpoints) {
             program.inputs.push_front(Input::Failed(error));
         }
-        program.board.begin(program.incarnation);
         program.started = now;
         self.stop_if_due(node);
     }

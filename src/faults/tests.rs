@@ -14,9 +14,9 @@ use super::{
 };
 use crate::{
     config::ConfigError,
-    drive::{Change, NoopObserver, describe_panic},
+    drive::{Change, Elapsed, NoopObserver, Observer, describe_panic},
     experiment::Experiment,
-    gossip::{rule, tree::INITIAL},
+    gossip::{RoundDone, rule, tree::INITIAL},
     links::Conditions,
     rng::{Purpose, Sequence, Stream},
     sim,
@@ -122,11 +122,43 @@ fn story(seed: u64) -> Result<Story, String> {
     story.map_err(|error| format!("{error}; {faults:?}"))
 }
 
+/// The rounds that each node has done, without those before a return to a checkpoint.
+#[derive(Default)]
+struct Done(BTreeMap<NodeId, BTreeSet<u64>>);
+
+impl Observer for Done {
+    fn round(&mut self, node: NodeId, _: Elapsed, done: RoundDone) {
+        self.0.entry(node).or_default().insert(done.round.0);
+    }
+
+    fn resumes(&mut self, node: NodeId, rounds: Round) {
+        self.0.entry(node).or_default().retain(|round| *round < rounds.0);
+    }
+}
+
+impl Done {
+    /// Checks that a summary counts no round of a node that it has not done.
+    fn check(&self, whole: &Whole, summary: &Summary) -> Result<(), String> {
+        let parts = summary.participation.iter().map(|(name, part)| (name, part.rounds));
+        for (name, rounds) in parts.chain(summary.away.iter().map(|(name, all)| (name, *all))) {
+            let node = whole.design.topology.find(name).expect("a node of the run");
+            let done = self.0.get(&node).map_or(0, BTreeSet::len) as u64;
+            if rounds > done {
+                return Err(format!(
+                    "node {name} took part in {rounds} rounds and has done {done}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Checks how the run of a seed ends.
 fn check(seed: u64, rules: &[(&str, &str)]) -> Result<(), String> {
     let whole = whole_of(seed, rules);
     let faults = faults_of(&format!("seed:{seed}"), &whole.design).expect("a seed");
-    let story = run(&whole, &faults, &mut NoopObserver);
+    let mut done = Done::default();
+    let story = run(&whole, &faults, &mut done);
     let story = story.map_err(|error| format!("{error}; {faults:?}"))?;
     if !story.stuck.is_empty() {
         let last: Vec<_> = story.occurrences.iter().rev().take(30).rev().collect();
@@ -167,6 +199,8 @@ fn check(seed: u64, rules: &[(&str, &str)]) -> Result<(), String> {
         let ended = &story.ended;
         return Err(format!("no node has results: {ended:?}; {last:#?}; {faults:?}"));
     };
+    done.check(&whole, &summary)
+        .map_err(|why| format!("{why}: {:?}; {faults:?}", summary.history))?;
     let again = whole_of(seed, rules);
     let history = crate::run::history_of(&summary, &again.design);
     let history = history.map_err(|error| error.to_string())?;
@@ -443,6 +477,71 @@ fn a_history_that_no_run_has_is_refused() {
 fn lines(story: &Story) -> String {
     let line = |it: &Occurrence| format!("{:.1} {:?} {}", it.time.0 as f64 / 1e9, it.node, it.text);
     story.occurrences.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Programs that are killed and started again every few seconds, for more rounds than a node may
+/// sign nothing: nobody is refused, left out or accused, and the run ends.
+#[test]
+fn restarts_accuse_nobody() {
+    for (policy, topology) in [("wait", "ring:4"), ("continue", "complete:4"), ("wait", "path:3")] {
+        let set = [
+            "rule.kind=dcd",
+            "compressor.kind=identity",
+            "run.rounds=1500",
+            "optimizer.step=0.0005",
+            "checkpoint.every_s=2",
+            "network.compute_ms=20",
+            &format!("absence.policy={policy}"),
+            &format!("topology.file={topology}"),
+        ];
+        let whole = whole_with(1, &set.map(String::from));
+        let nodes = whole.design.topology.nodes();
+        let kill = |number: usize| {
+            let (node, at) = (number % nodes, 5 + 4 * number);
+            format!("[[fault]]\nkind = 'kill'\nnodes = ['{node}']\nat_s = {at}\nfor_s = 0.5\n")
+        };
+        let text: String = (0..15).map(kill).collect();
+        let faults = parse(&text, &whole.design.topology).unwrap();
+        let story = run(&whole, &faults, &mut NoopObserver).unwrap();
+        let told = lines(&story);
+        assert!(story.ended.iter().all(Option::is_none) && story.stuck.is_empty(), "{told}");
+        assert!(story.restarts >= 15, "{told}");
+        for wrong in ["refuses", "signed", "without", "frame that cannot be used"] {
+            assert!(!told.contains(wrong), "{wrong}: {told}");
+        }
+        let summary = story.summary(&whole.design).unwrap().unwrap();
+        assert!(summary.rounds == 1500 && summary.history.is_empty(), "{told}");
+    }
+}
+
+/// A program is killed again as soon as `checkpoint.every_s` has passed: the run goes on, since the
+/// first checkpoints after a start again come early.
+#[test]
+fn kills_as_frequent_as_checkpoints_stop_no_run() {
+    for killed in [0, 2] {
+        let set = [
+            "rule.kind=d-psgd",
+            "compressor.kind=identity",
+            "run.rounds=600",
+            "checkpoint.every_s=6",
+            "network.compute_ms=50",
+            "topology.file=ring:4",
+        ];
+        let whole = whole_with(1, &set.map(String::from));
+        let kill = |number: usize| {
+            let at = 5.5 + 7.0 * number as f64;
+            format!("[[fault]]\nkind = 'kill'\nnodes = ['{killed}']\nat_s = {at}\nfor_s = 0.5\n")
+        };
+        let text: String = (0..8).map(kill).collect();
+        let faults = parse(&text, &whole.design.topology).unwrap();
+        let story = run(&whole, &faults, &mut NoopObserver).unwrap();
+        let told = lines(&story);
+        assert!(story.ended.iter().all(Option::is_none), "{told}");
+        // Each attempt gets further: no more is repeated than some seconds of each.
+        let calm = run(&whole_with(1, &set.map(String::from)), &[], &mut NoopObserver).unwrap();
+        let longer = (story.time.0 - calm.time.0) as f64 / 1e9;
+        assert!(story.restarts >= 6 && longer < 8.0 * 5.0, "{longer} s longer:\n{told}");
+    }
 }
 
 /// Each lie of each member, while another node is killed for long: the honest nodes continue, and

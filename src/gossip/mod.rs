@@ -27,5 +27,5 @@ pub use node::{NewRule, Node, NodeConfig};
 pub use snapshot::{Rejoin, Snapshot};
 pub use stopping::{Patience, Tally, rounds_to_end};
 pub use traffic::{LinkTraffic, Traffic};
-pub(crate) use transfer::SHARED_EVERY;
+pub(crate) use transfer::{SHARED_EVERY, is_shared_round};
 pub use tree::{Merge, Readers, Setup};

@@ -30,11 +30,15 @@ pub(super) const REPLICA_EVERY: u64 = 16;
 /// old. It reads each copy once more.
 pub(crate) const SHARED_EVERY: u64 = 256;
 
-/// Whether copies are compared after this frame, and by all neighbours of a node.
-fn is_shared(at: &At, plan: &dyn Plan) -> bool {
-    let round = at.round.0;
+/// Whether copies are compared in this round by all neighbours of a node.
+pub(crate) fn is_shared_round(round: u64) -> bool {
     let early = round.is_multiple_of(REPLICA_EVERY) && (round / REPLICA_EVERY).is_power_of_two();
-    at.exchange == 0 && (early || round.is_multiple_of(SHARED_EVERY)) && plan.is_compared(at.flight)
+    early || round.is_multiple_of(SHARED_EVERY)
+}
+
+/// The same after this frame.
+fn is_shared(at: &At, plan: &dyn Plan) -> bool {
+    at.exchange == 0 && is_shared_round(at.round.0) && plan.is_compared(at.flight)
 }
 
 #[derive(Debug, Default)]

@@ -156,8 +156,6 @@ impl Gathering {
                 None => {}
             },
             StartMessage::Begin(_)
-            | StartMessage::Written
-            | StartMessage::Over
             | StartMessage::Assembly(_) => {}
         }
         Ok(())
@@ -272,7 +270,7 @@ impl Gathering {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::cluster) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -284,7 +282,7 @@ pub(super) mod tests {
     const ROUNDS: u64 = 100;
 
     /// The key of a node.
-    pub(in super::super) struct Signs(pub NodeId);
+    pub(in crate::cluster) struct Signs(pub NodeId);
 
     impl Signer for Signs {
         fn sign(&self, statement: &[u8]) -> Vec<u8> {

@@ -143,9 +143,7 @@ impl Rendezvous {
             // Before the run a goodbye means no more than the loss of the link, which follows.
             Event::OtherMembership(_)
             | Event::Goodbye(_)
-            | Event::Contradicts { .. }
-            | Event::Saved(_)
-            | Event::Schedule(_)
+            | Event::Told { .. }
             | Event::Durable(_) => {}
             early @ (Event::Frame { .. }
             | Event::Piece { .. }

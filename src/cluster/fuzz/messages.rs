@@ -10,6 +10,7 @@ use crate::{
         message::{
             CheckpointId, CheckpointReport, CheckpointSchedule, Reports, Saved, StartMessage,
         },
+        statements::{Said, Shared, Statement},
     },
     drive::{Change, Membership},
     gossip::{
@@ -32,8 +33,8 @@ pub(super) fn start(bytes: &mut Bytes<'_>, table: &Table, from: NodeId) -> Start
             let members = (0..table.place().1).map(NodeId::from).collect();
             StartMessage::Begin(reports_of(bytes, table, members))
         }
-        4 => StartMessage::Written,
-        5 => StartMessage::Over,
+        // They once had messages of their own; files of the corpus have them.
+        4 | 5 => StartMessage::Waiting(String::new()),
         _ => StartMessage::Assembly(news(bytes, table)),
     }
 }
@@ -148,19 +149,44 @@ fn news(bytes: &mut Bytes<'_>, table: &Table) -> News {
     News { views }
 }
 
-/// Checkpoints of nodes, as a neighbour passes them on.
-pub(super) fn reports(bytes: &mut Bytes<'_>, table: &Table) -> Vec<(NodeId, u64)> {
+/// What nodes say of their checkpoints, as the hostile neighbour passes it on: it signs what it says
+/// itself, and may sign for others.
+pub(super) fn reports(bytes: &mut Bytes<'_>, table: &Table) -> Vec<Statement> {
     let (_, members) = table.place();
-    bytes.list(members, |bytes| (bytes.node(members), bytes.number(table.round)))
+    let forges = bytes.byte() == 9;
+    bytes.list(members, |bytes| {
+        let said = Said::Saved(bytes.number(table.round));
+        statement(table, bytes.node(members), said, forges)
+    })
 }
 
-pub(super) fn schedule(bytes: &mut Bytes<'_>, table: &Table) -> CheckpointSchedule {
+pub(super) fn schedule(bytes: &mut Bytes<'_>, table: &Table) -> Vec<Statement> {
     let newest = table.disk.checkpoints.keys().next_back().copied().unwrap_or(0);
-    CheckpointSchedule {
-        number: bytes.number(table.schedule.number + 1),
-        next: bytes.number(table.round + 1),
-        common: bytes.number(newest),
+    let said = match bytes.byte() % 4 {
+        0 => Said::Written(bytes.number(table.round)),
+        1 => Said::Shared(Shared {
+            round: bytes.number(table.round),
+            flight: 0,
+            fingerprint: [bytes.byte(); 16],
+        }),
+        _ => Said::Schedule(CheckpointSchedule {
+            number: bytes.number(table.schedule.number + 1),
+            next: bytes.number(table.round + 1),
+            common: bytes.number(newest),
+        }),
+    };
+    let (_, members) = table.place();
+    let node = if let Said::Schedule(_) = said { NodeId(0) } else { bytes.node(members) };
+    vec![statement(table, node, said, bytes.byte() == 9)]
+}
+
+/// A statement that its node has signed, or the hostile neighbour in its place.
+fn statement(table: &Table, node: NodeId, said: Said, forges: bool) -> Statement {
+    let mut statement = table.signed(node, said);
+    if forges {
+        statement.signature = Named(table.hostile).sign(&statement.signature);
     }
+    statement
 }
 
 pub(super) fn cause(bytes: &mut Bytes<'_>, table: &Table) -> Cause {

@@ -113,13 +113,15 @@ fn step(bytes: &mut Bytes<'_>, table: &mut Table) {
             let message = messages::start(bytes, table, peer.node);
             table.say(peer, message);
         }
-        11 => {
-            let reports = messages::reports(bytes, table);
-            table.event(Event::Saved(reports));
-        }
-        12 => {
-            let schedule = messages::schedule(bytes, table);
-            table.event(Event::Schedule(schedule));
+        11 | 12 => {
+            let Some(peer) = hostile.filter(|peer| !peer.unused) else { return };
+            let statements = match kind {
+                11 => messages::reports(bytes, table),
+                _ => messages::schedule(bytes, table),
+            };
+            if table.connect(peer) {
+                table.event(Event::Told { from: peer.node, statements });
+            }
         }
         13 | 14 => {
             let Some(peer) = hostile.filter(|peer| !peer.unused) else { return };
@@ -275,12 +277,7 @@ fn go_on(table: &mut Table, peer: Adjacent) {
             frames(table, peer, 8, None);
         }
         Stage::HasResults => {
-            let (parent, below) = table.tree();
-            if below.contains_key(&peer.node) {
-                table.say(peer, StartMessage::Written);
-            } else if parent == Some(peer.node) {
-                table.say(peer, StartMessage::Over);
-            }
+            honest::wrote(table, peer.node);
         }
         Stage::Chooses => {
             let linked = table.links.iter().filter(|(_, end)| end.up);

@@ -17,6 +17,7 @@ use crate::{
         },
         message::{Beginning, CheckpointId, CheckpointSchedule, Saved, Stamp, StartMessage},
         part::Adjacent,
+        statements::{Said, Statement},
         waiting::{
             limits::Limits,
             pace::{Alive, Pace, Paces},
@@ -221,6 +222,20 @@ impl Table {
         (tree.parent(part.id), tree.children(part.id).iter().map(below).collect())
     }
 
+    /// A statement of a member in its attempt.
+    pub(super) fn signed(&self, node: NodeId, said: Said) -> Statement {
+        let (number, id) = (self.number(node), self.membership().id);
+        Statement::signed(&Named(number), (node, number), (id, 1), said)
+    }
+
+    /// A member whose link to this node is up.
+    pub(super) fn linked_member(&mut self) -> Option<NodeId> {
+        let used = self.neighbours().into_iter().filter(|peer| !peer.unused);
+        let mut used = used.filter(|peer| self.present.contains(&peer.number)).collect::<Vec<_>>();
+        used.retain(|peer| self.links.get(&peer.number).is_some_and(|end| end.up));
+        used.first().map(|peer| peer.node)
+    }
+
     /// The number of a member in the topology of the run.
     pub(super) fn number(&self, node: NodeId) -> NodeId {
         self.cluster().part().number(node)
@@ -325,7 +340,13 @@ impl Table {
             Effect::Core(effect) => self.perform_core(effect),
             Effect::Open(opening) => self.open(&opening),
             Effect::SendStart { to, message } => self.send_start(to, message),
-            Effect::Publish(saves) => self.schedule = saves.schedule,
+            Effect::Tell(all) => {
+                let schedules = all.iter().filter_map(|(_, statement)| match statement.said {
+                    Said::Schedule(schedule) => Some(schedule),
+                    _ => None,
+                });
+                self.schedule = schedules.last().unwrap_or(self.schedule);
+            }
             Effect::Pace { waits_for, share } => {
                 let (me, _) = self.place();
                 self.paces.set(me, Pace { waits_for, waiting: share });
@@ -479,6 +500,7 @@ impl Table {
         self.disk.checkpoints.retain(|saved, _| *saved == at.rounds && !lacks);
         self.disk.begun = true;
         (self.stage, self.round) = (Stage::Rounds, at.rounds);
+        self.schedule = CheckpointSchedule::default();
         self.paces = Paces::default();
         let part = self.cluster.as_ref().expect("a program was started").part();
         self.peers.begin(part, at, &self.run.setups);

@@ -11,6 +11,7 @@ use crate::{
         event::Event,
         members::keys::{Keys, Named},
         message::{CheckpointId, CheckpointReport, Reports, Saved, StartMessage},
+        statements::{Said, Statement},
         waiting::limits::Limits,
     },
     drive::Membership,
@@ -85,11 +86,14 @@ pub(super) fn brief(effect: &Effect) -> String {
                 let newest = news.views.iter().map(|(_, view)| view.adopted >> 32).max();
                 format!("to {to}: {} views, change {newest:?}", news.views.len())
             }
-            other => format!("to {to}: {other:?}"),
         },
         Effect::Restore { at, .. } => format!("restore round {}", at.rounds),
         Effect::Begin { at, .. } => format!("begin after {}", at.rounds),
         Effect::Write { snapshot, .. } => format!("write round {}", snapshot.rounds),
+        Effect::Tell(all) => {
+            let all: Vec<String> = all.iter().map(|(_, statement)| says(statement)).collect();
+            format!("tell {}", all.join(", "))
+        }
         Effect::Record(membership) => format!("record {:?}", membership.members),
         Effect::Results { .. } => "results".into(),
         Effect::Salvage(_) => "salvage".into(),
@@ -106,8 +110,21 @@ pub(super) fn brief(effect: &Effect) -> String {
     }
 }
 
+/// A statement in a few words.
+fn says(statement: &Statement) -> String {
+    let node = statement.node;
+    match &statement.said {
+        Said::Shared(vector) => format!("{node} shared {}", vector.round),
+        Said::Saved(rounds) => format!("{node} saved {rounds}"),
+        Said::Schedule(schedule) => format!("{node} schedules {}", schedule.next),
+        Said::Written(_) => format!("{node} wrote"),
+    }
+}
+
 /// A node, the time, and what its links know.
 pub(super) struct Table<'a> {
+    /// The number of the results, once there are some.
+    pub(super) results: u64,
     pub(super) cluster: Cluster<'a>,
     pub(super) now: Instant,
     pub(super) facts: Facts,
@@ -148,7 +165,7 @@ impl<'a> Table<'a> {
         let cluster = cluster.expect("the run can continue with its members");
         let first = out.iter().map(brief).collect();
         let saved = Saved::default();
-        Table { cluster, now, facts: Facts::new(now), saved, first }
+        Table { results: 0, cluster, now, facts: Facts::new(now), saved, first }
     }
 
     /// The effects as they are.
@@ -164,6 +181,18 @@ impl<'a> Table<'a> {
 
     pub(super) fn event(&mut self, event: Event) -> Vec<String> {
         self.input(Input::Event(event))
+    }
+
+    /// A neighbour passes on what a node says.
+    pub(super) fn told(&mut self, from: NodeId, node: NodeId, said: Said) -> Vec<String> {
+        let membership = self.cluster.part().membership.id;
+        let statement = Statement::signed(&Named(node), (node, node), (membership, 0), said);
+        self.event(Event::Told { from, statements: vec![statement] })
+    }
+
+    /// A node says that it has written the same results.
+    pub(super) fn wrote(&mut self, node: NodeId) -> Vec<String> {
+        self.told(node, node, Said::Written(self.results))
     }
 
     /// Lets time pass.

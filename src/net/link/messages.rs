@@ -13,6 +13,7 @@ use crate::{
     cluster::{
         event::Event,
         message::{CheckpointReport, MOST_CHANGES, MOST_ROUNDS, Reports, StartMessage},
+        statements::MOST_IN_MESSAGE,
     },
     drive::Change,
     gossip::Cause,
@@ -64,20 +65,21 @@ impl Link {
             }
             Message::Goodbye(Some(reason)) => return Some(self.left(&reason)),
             Message::Start(message) => return self.receive_start(message, goodbyes).err(),
-            Message::Saved(saved) => {
-                let exists = |&(node, _): &(u32, u64)| (node as usize) < self.nodes;
-                let saved = saved.into_iter().filter(exists);
-                let saved = saved.map(|(node, rounds)| (NodeId(node), rounds)).collect();
-                let _ = self.events.send(Event::Saved(saved));
+            Message::Statements(statements) if statements.len() > MOST_IN_MESSAGE => {
+                let length = statements.len();
+                return Some(End::Invalid(format!(
+                    "it sent {length} statements in one message: at most {MOST_IN_MESSAGE} are \
+                     accepted"
+                )));
+            }
+            Message::Statements(statements) => {
+                let _ = self.events.send(Event::Told { from: self.node, statements });
             }
             Message::Status(records) => self.hear(records, goodbyes),
             Message::Rival(text) => {
                 if !std::mem::replace(&mut goodbyes.told, true) {
                     tracing::warn!("node {} says: {}", self.name, sentence(&text));
                 }
-            }
-            Message::Schedule(schedule) => {
-                let _ = self.events.send(Event::Schedule(schedule));
             }
             other @ (Message::Hello(_) | Message::Text(..) | Message::Probe) => {
                 return Some(End::Invalid(format!(
@@ -112,14 +114,12 @@ impl Link {
     fn has_content(&self, message: &Message, goodbyes: &Goodbyes) -> bool {
         match message {
             Message::Ack(received) => *received >= self.outbox.lock().first(),
-            Message::Start(StartMessage::Written | StartMessage::Over) => self.status.has_started(),
             Message::Start(_) => !self.status.has_started(),
             message => {
                 let is_sign = matches!(
                     message,
                     Message::Heartbeat
-                        | Message::Saved(_)
-                        | Message::Schedule(_)
+                        | Message::Statements(_)
                         | Message::Rival(_)
                         | Message::Status(_)
                 );

@@ -41,6 +41,7 @@ use crate::{
         event::Event,
         members::ban::Ban,
         message::StartMessage,
+        statements::Retained,
     },
     gossip::Cause,
     mixing::Topology,
@@ -117,6 +118,8 @@ pub(crate) struct Link {
     pub left: Option<Instant>,
     /// The core's message to the neighbour before the run begins.
     pub start_messages: watch::Receiver<Option<StartMessage>>,
+    /// What nodes say to all others.
+    pub statements: watch::Receiver<Retained>,
     /// Whether this node leaves.
     pub leaving: watch::Receiver<Leaving>,
     /// The sender of events to the core.
@@ -344,7 +347,6 @@ impl Link {
             Meeting::Begins => {}
         }
         self.known = incarnation;
-        self.status.set_attempt(self.node, incarnation);
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cluster::message::{CheckpointSchedule, StartMessage},
+    cluster::{message::StartMessage, statements::Statement},
     gossip::frame::ENVELOPE,
     status::Passed,
 };
@@ -40,10 +40,8 @@ pub enum Message {
     Start(StartMessage),
     /// Instead of a hello: the sender only examines the link (`gradvine doctor`).
     Probe,
-    /// Nodes and the rounds of their newest checkpoints.
-    Saved(Vec<(u32, u64)>),
-    /// From the node that schedules checkpoints.
-    Schedule(CheckpointSchedule),
+    /// What nodes say to all others, with their signatures.
+    Statements(Vec<Statement>),
     /// Two programs run with the receiver's key: where the other one is, and which of them stays.
     /// Instead of a hello it refuses the receiver.
     Rival(String),
@@ -245,7 +243,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        cluster::message::{CheckpointId, CheckpointReport, Reports},
+        cluster::{
+            message::{CheckpointId, CheckpointReport, CheckpointSchedule, Reports},
+            statements::{Said, Shared},
+        },
         units::NodeId,
     };
 
@@ -294,7 +295,6 @@ mod tests {
             Message::Text(Section::Model, "a = 1\n".into()),
             Message::Goodbye(Some(Reason { node: 3, text: "late".into(), leaves: true })),
             Message::Start(StartMessage::Waiting("node a waits for b".into())),
-            Message::Saved(vec![(3, 7)]),
             Message::Rival("of node a".into()),
             Message::Status(vec![Passed {
                 node: NodeId(2),
@@ -302,7 +302,16 @@ mod tests {
                 record: vec![4; 5],
                 signature: vec![6; 64],
             }]),
-            Message::Schedule(CheckpointSchedule { number: 1, next: 20, common: 10 }),
+            Message::Statements(
+                [
+                    Said::Shared(Shared { round: 16, flight: 1, fingerprint: [2; 16] }),
+                    Said::Saved(7),
+                    Said::Schedule(CheckpointSchedule { number: 1, next: 20, common: 10 }),
+                    Said::Written(9),
+                ]
+                .map(|said| Statement { node: NodeId(3), attempt: 8, said, signature: vec![6; 64] })
+                .into(),
+            ),
             Message::Start(StartMessage::Begin(Reports {
                 nodes: vec![CheckpointReport {
                     node: NodeId(2),
