@@ -80,7 +80,6 @@ pub(super) fn brief(effect: &Effect) -> String {
                 let newest = news.views.iter().map(|(_, view)| view.adopted >> 32).max();
                 format!("to {to}: {} views, change {newest:?}", news.views.len())
             }
-            other => format!("to {to}: {other:?}"),
         },
         Effect::Restore { at, .. } => format!("restore round {}", at.rounds),
         Effect::Begin { at, .. } => format!("begin after {}", at.rounds),
