@@ -278,7 +278,9 @@ impl<'a> Cluster<'a> {
     }
 
     fn event(&mut self, now: Instant, event: Event, out: &mut Vec<Effect>) {
-        if let Some(early) = &mut self.statements {
+        if let Phase::Rendezvous(_) | Phase::Restoring(..) = &self.phase
+            && let Some(early) = &mut self.statements
+        {
             match event {
                 Event::Told { from, statements } => {
                     if let Err(failure) = early.hear(from, statements) {

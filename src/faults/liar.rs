@@ -158,31 +158,27 @@ impl Liar {
                 Message::Start(StartMessage::Begin(dictated(reports)))
             }
             (Lie::Deletes | Lie::Counterfeits, Message::Statements(mut statements)) => {
-                let rounds = whole.design.experiment.run.rounds;
-                let number = (1 << 20) + self.times;
-                let of_all = CheckpointSchedule { number, next: rounds, common: rounds - 5 };
-                let names = |node: &NodeId| match self.lie {
-                    Lie::Deletes => *node == self.node,
-                    _ => *node != self.node,
-                };
-                // Its own statements say in which attempt it is; others may be in other ones.
-                let own = statements.iter().find(|one| names(&one.node)).cloned();
-                let Some(Statement { node, attempt, .. }) = own else {
-                    return Message::Statements(statements);
-                };
-                // No members change in the membership of this one, and all have their numbers.
-                let says = |said| {
-                    let (keys, numbers) = (Named(self.node), (node, node));
-                    Statement::signed(&keys, numbers, (0, attempt), said)
-                };
-                statements.push(says(Said::Saved(rounds - 5)));
-                if node == NodeId(0) {
-                    statements.push(says(Said::Schedule(of_all)));
-                }
+                let more = self.statements(&statements, whole.design.experiment.run.rounds);
+                statements.extend(more);
                 Message::Statements(statements)
             }
             (_, message) => message,
         }
+    }
+
+    /// What it adds to these statements, in its own name or in that of another node.
+    fn statements(&self, all: &[Statement], rounds: u64) -> Vec<Statement> {
+        let names = |node: NodeId| (node == self.node) == (self.lie == Lie::Deletes);
+        let Some(one) = all.iter().find(|one| names(one.node)) else { return Vec::new() };
+        // As long as all are members, they have their numbers in the topology.
+        let says = |said| {
+            let (keys, numbers) = (Named(self.node), (one.node, one.node));
+            Statement::signed(&keys, numbers, (0, one.attempt), said)
+        };
+        let (number, common) = ((1 << 20) + self.times, rounds - 5);
+        let of_all = CheckpointSchedule { number, next: rounds, common };
+        let schedules = (one.node == NodeId(0)).then_some(Said::Schedule(of_all));
+        schedules.into_iter().chain([Said::Saved(common)]).map(says).collect()
     }
 }
 

@@ -136,14 +136,24 @@ impl Observer for Done {
     }
 }
 
+/// Whether a node was there with its model at each change, unless it was away.
+fn gave(summary: &Summary, name: &String) -> bool {
+    let mut is_member = true;
+    summary.history.iter().all(|change| {
+        let was_member = std::mem::replace(&mut is_member, change.members.contains(name));
+        !(was_member && is_member) || change.models.contains(name) || change.round == 0
+    })
+}
+
 impl Done {
-    /// Checks that a summary counts no round of a node that it has not done.
+    /// Checks that a summary counts no round of a node that it has not done. One that gave no model
+    /// to a change may have been some rounds behind: the history does not say how many.
     fn check(&self, whole: &Whole, summary: &Summary) -> Result<(), String> {
         let parts = summary.participation.iter().map(|(name, part)| (name, part.rounds));
         for (name, rounds) in parts.chain(summary.away.iter().map(|(name, all)| (name, *all))) {
             let node = whole.design.topology.find(name).expect("a node of the run");
             let done = self.0.get(&node).map_or(0, BTreeSet::len) as u64;
-            if rounds > done {
+            if rounds > done && gave(summary, name) {
                 return Err(format!(
                     "node {name} took part in {rounds} rounds and has done {done}"
                 ));
@@ -487,10 +497,10 @@ fn restarts_accuse_nobody() {
         let set = [
             "rule.kind=dcd",
             "compressor.kind=identity",
-            "run.rounds=1500",
+            "run.rounds=2000",
             "optimizer.step=0.0005",
             "checkpoint.every_s=2",
-            "network.compute_ms=20",
+            "network.compute_ms=30",
             &format!("absence.policy={policy}"),
             &format!("topology.file={topology}"),
         ];
@@ -510,7 +520,7 @@ fn restarts_accuse_nobody() {
             assert!(!told.contains(wrong), "{wrong}: {told}");
         }
         let summary = story.summary(&whole.design).unwrap().unwrap();
-        assert!(summary.rounds == 1500 && summary.history.is_empty(), "{told}");
+        assert!(summary.rounds == 2000 && summary.history.is_empty(), "{told}");
     }
 }
 

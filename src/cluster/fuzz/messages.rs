@@ -156,7 +156,7 @@ pub(super) fn reports(bytes: &mut Bytes<'_>, table: &Table) -> Vec<Statement> {
     let forges = bytes.byte() == 9;
     bytes.list(members, |bytes| {
         let said = Said::Saved(bytes.number(table.round));
-        statement(table, bytes.node(members), said, forges)
+        signed(table, bytes.node(members), said, forges)
     })
 }
 
@@ -177,11 +177,11 @@ pub(super) fn schedule(bytes: &mut Bytes<'_>, table: &Table) -> Vec<Statement> {
     };
     let (_, members) = table.place();
     let node = if let Said::Schedule(_) = said { NodeId(0) } else { bytes.node(members) };
-    vec![statement(table, node, said, bytes.byte() == 9)]
+    vec![signed(table, node, said, bytes.byte() == 9)]
 }
 
 /// A statement that its node has signed, or the hostile neighbour in its place.
-fn statement(table: &Table, node: NodeId, said: Said, forges: bool) -> Statement {
+fn signed(table: &Table, node: NodeId, said: Said, forges: bool) -> Statement {
     let mut statement = table.signed(node, said);
     if forges {
         statement.signature = Named(table.hostile).sign(&statement.signature);

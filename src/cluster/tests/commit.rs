@@ -492,7 +492,7 @@ fn this_node_waits_no_longer_than_its_patience() {
         )
     };
     let mut b = in_commit(&whole);
-    assert_eq!(b.after(19.8), NOTHING);
+    assert_eq!(b.after(19.9), NOTHING);
     let ended = b.after(0.1);
     assert_eq!(ended[0], warns("0, 2"));
     assert_eq!(ended[1..], LEAVES);
