@@ -115,7 +115,9 @@ impl Commit {
             Event::Goodbye(peer) if self.may_continue && self.needs(peer) => {
                 return Some(Committed::Absent(Absence::of(peer)));
             }
-            Event::OtherMembership(peer) if self.may_continue && part.is_member_neighbour(peer) => {
+            Event::OtherMembership { peer, .. }
+                if self.may_continue && part.is_member_neighbour(peer) =>
+            {
                 return Some(Committed::Absent(Absence::default()));
             }
             Event::Down { peer, .. } | Event::Left { peer, .. } | Event::Goodbye(peer) => {

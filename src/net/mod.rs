@@ -61,7 +61,7 @@ internals!({
 });
 
 /// The version of the wire format of a link.
-pub const VERSION: u32 = 19;
+pub const VERSION: u32 = 20;
 
 #[cfg(test)]
 pub(crate) use self::link::liar::lies;

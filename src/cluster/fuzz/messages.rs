@@ -125,7 +125,7 @@ fn news(bytes: &mut Bytes<'_>, table: &Table) -> News {
         if let (2 | 3, Some(view)) = (kind >> 1 & 3, &known) {
             return (node, view.clone());
         }
-        let before = known.map_or(0, |view| view.number);
+        let (before, choice) = known.map_or((0, 0), |view| (view.number, view.choice));
         let results = table.disk.results.as_ref().map_or(7, |written| written.number);
         let adopted = match bytes.flag() {
             true => table.checks.newest,
@@ -136,6 +136,7 @@ fn news(bytes: &mut Bytes<'_>, table: &Table) -> News {
             }
         };
         let mut view = View {
+            choice: choice + u64::from(kind >> 6),
             number: bytes.number(before),
             linked: bytes.subset(nodes),
             late: bytes.subset(nodes),
