@@ -155,9 +155,9 @@ impl Checkpointing {
         Some(returned)
     }
 
-    /// The newest round of which every node has a checkpoint.
-    pub(crate) fn common(&self) -> u64 {
-        self.common
+    /// Whether every node has had a checkpoint since the rounds began.
+    pub(crate) fn has_advanced(&self) -> bool {
+        self.common > self.started.1
     }
 
     /// The nodes that have returned.

@@ -105,7 +105,9 @@ impl Commit {
             Event::Down { peer, .. } | Event::Left { peer, .. } if may_continue => {
                 return Some(Committed::Absent(Absence::of(peer)));
             }
-            Event::OtherMembership(peer) if may_continue && part.is_member_neighbour(peer) => {
+            Event::OtherMembership { peer, .. }
+                if may_continue && part.is_member_neighbour(peer) =>
+            {
                 return Some(Committed::Absent(Absence::default()));
             }
             Event::Down { peer, .. } | Event::Left { peer, .. } | Event::Goodbye(peer) => {

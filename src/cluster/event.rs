@@ -120,7 +120,13 @@ pub enum Event {
     },
     /// A neighbour is there, but takes part in another membership, or in the choice of one; or its
     /// link is one that this membership does not use.
-    OtherMembership(NodeId),
+    OtherMembership {
+        /// The neighbour at the other end.
+        peer: NodeId,
+        /// The node because of which it has gone back or chooses, as it says; `None` if it is the
+        /// cause itself. By its number in the topology of the run.
+        because: Option<NodeId>,
+    },
     /// A neighbour refuses this program: another one with the same key was started before it.
     Rival {
         /// The neighbour that refuses this program.

@@ -176,9 +176,9 @@ impl Rounds {
         self.because
     }
 
-    /// The newest round of which all members have had a checkpoint.
-    pub(crate) fn common(&self) -> u64 {
-        self.saves.as_ref().map_or(0, Checkpointing::common)
+    /// Whether all members have had a checkpoint since these rounds began.
+    pub(crate) fn has_advanced(&self) -> bool {
+        self.saves.as_ref().is_some_and(Checkpointing::has_advanced)
     }
 
     /// The nodes that have returned, and take part when members are chosen again.
@@ -320,9 +320,15 @@ impl Rounds {
         event: Event,
         out: &mut Vec<Effect>,
     ) -> Result<(), RunError> {
-        // A link that only breaks and returns carries nothing, and what nodes say is no progress.
-        self.moves |=
-            !matches!(event, Event::Lost { .. } | Event::Back { .. } | Event::Told { .. });
+        // What a neighbour only says is no progress: it could say so all the time.
+        self.moves |= matches!(
+            event,
+            Event::Frame { .. }
+                | Event::Piece { .. }
+                | Event::Taken(_)
+                | Event::Computed(_)
+                | Event::Durable(_)
+        );
         let input = match event {
             Event::Frame { from, bytes } => Input::Frame { from, bytes },
             Event::Piece { from, length, bytes } => Input::Piece { from, length, bytes },
@@ -337,7 +343,7 @@ impl Rounds {
                 return heard.map_err(|failure| RunError::Failed { node: part.id, failure });
             }
             Event::Rival { peer, text } => return self.refused(part, peer, &text, out),
-            Event::OtherMembership(peer) => return self.meet(part, peer, out),
+            Event::OtherMembership { peer, .. } => return self.meet(part, peer, out),
             Event::Goodbye(peer) if self.node.owes_its_model() => {
                 let round = self.node.round();
                 let reason = format!("it said goodbye in round {round}, before the run was over");
@@ -458,7 +464,7 @@ impl Rounds {
         out: &mut Vec<Effect>,
     ) -> Result<(), RunError> {
         if std::mem::take(&mut self.moves) {
-            self.patience.moved(facts.acted);
+            self.patience.moved(facts.acted, facts.bytes);
         }
         let round = self.node.round();
         if let Some(saves) = &mut self.saves {

@@ -1,6 +1,8 @@
 //! The effects of one node, input by input: node b of the path a - b - c, whose parent in the
-//! spanning tree is a, and whose child is c. `commit` and `early_end` have those of the end.
+//! spanning tree is a, and whose child is c. `commit` and `early_end` have those of the end,
+//! `budgets` what a neighbour may cost.
 
+mod budgets;
 mod commit;
 mod early_end;
 mod statements;
@@ -406,10 +408,14 @@ fn a_node_that_returns_takes_part_after_the_next_checkpoint() {
     // Node c visits: it is no member.
     let visitor = b.cluster.part().neighbours[1].node;
     assert_eq!(
-        b.event(Event::OtherMembership(visitor)),
+        b.event(Event::OtherMembership { peer: visitor, because: None }),
         ["warn: node 2 has returned: it takes part after the next checkpoint"]
     );
-    assert_eq!(b.event(Event::OtherMembership(visitor)), [] as [&str; 0], "once");
+    assert_eq!(
+        b.event(Event::OtherMembership { peer: visitor, because: None }),
+        [] as [&str; 0],
+        "once"
+    );
     b.after(0.1);
     // All members have a checkpoint of round 2.
     b.event(Event::Durable(2));

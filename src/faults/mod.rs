@@ -23,6 +23,8 @@ mod history;
 mod liar;
 mod machine;
 mod perform;
+#[cfg(test)]
+mod returns;
 mod schedule;
 #[cfg(test)]
 mod tests;

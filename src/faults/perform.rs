@@ -399,7 +399,8 @@ impl World<'_> {
         let Some(program) = &mut machine.program else { return Ok(Opened::default()) };
         (program.incarnation, program.chooses) = (incarnation, opening.chooses);
         program.numbers.clone_from(&opening.membership.members);
-        (program.because, program.statements) = (opening.because, Retained::default());
+        (program.because, program.closing) = (opening.because, None);
+        program.statements = Retained::default();
         program.bans.clone_from(&opening.bans);
         (program.begun, program.begins, program.computing) = (false, None, false);
         (program.bytes, program.waits_for, program.share) = (0, Vec::new(), None);

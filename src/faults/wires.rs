@@ -91,8 +91,9 @@ impl World<'_> {
         let [Some((to_b, unused)), Some((to_a, other))] = peers else { return };
         if id(a) != id(b) || unused || other {
             if self.is_time_to_notice() {
-                self.tell(wire, 0, Event::OtherMembership(to_b));
-                self.tell(wire, 1, Event::OtherMembership(to_a));
+                let [of_a, of_b] = [a.because, b.because];
+                self.tell(wire, 0, Event::OtherMembership { peer: to_b, because: of_b });
+                self.tell(wire, 1, Event::OtherMembership { peer: to_a, because: of_a });
             }
             return;
         }

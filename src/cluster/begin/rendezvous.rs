@@ -9,6 +9,7 @@
 //!   the root says so, and waits no longer than its limit.
 
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -37,6 +38,8 @@ pub(crate) struct Rendezvous {
     /// Frames of neighbours that have started earlier, in order.
     early: Vec<Event>,
     differences: LiteMap<NodeId, Difference>,
+    /// The neighbours that refuse this program, as another one has its key.
+    refusing: BTreeSet<NodeId>,
     /// The last message of each neighbour that left: the first cause.
     before: LiteMap<NodeId, String>,
     /// Whether any neighbour has had the same files and program: then not only this node has them.
@@ -74,6 +77,7 @@ impl Rendezvous {
             gathering,
             early: Vec::new(),
             differences: LiteMap::new(),
+            refusing: BTreeSet::new(),
             before: LiteMap::new(),
             agrees: false,
             started: now,
@@ -128,20 +132,22 @@ impl Rendezvous {
                 let name = part.name(peer);
                 return Err(RunError::Network(format!("the link to {name} broke: {reason}")));
             }
-            Event::Rival { peer, text } => return Err(part.rival(peer, &text)),
+            Event::Rival { peer, text } => return self.refused(part, peer, &text, out),
             // A node with a checkpoint that too few members have may be one of those that return.
-            Event::OtherMembership(peer)
+            Event::OtherMembership { peer, .. }
                 if self.may_continue && self.gathering.problem().is_some() =>
             {
                 let returned = if part.is_member_neighbour(peer) { vec![] } else { vec![peer] };
                 return Err(RunError::Absent(Absence { returned, ..Absence::default() }));
             }
             // A member chooses members again; others visit, and will see the run.
-            Event::OtherMembership(peer) if self.may_continue && part.is_member_neighbour(peer) => {
+            Event::OtherMembership { peer, .. }
+                if self.may_continue && part.is_member_neighbour(peer) =>
+            {
                 return Err(RunError::Absent(Absence::default()));
             }
             // Before the run a goodbye means no more than the loss of the link, which follows.
-            Event::OtherMembership(_)
+            Event::OtherMembership { .. }
             | Event::Goodbye(_)
             | Event::Told { .. }
             | Event::Durable(_) => {}
@@ -163,12 +169,32 @@ impl Rendezvous {
     fn up(&mut self, part: &Part<'_>, peer: NodeId, out: &mut Vec<Effect>) {
         self.agrees = true;
         self.differences.remove(&peer);
+        self.refusing.remove(&peer);
         self.before.remove(&peer);
         self.gathering.up(peer);
         let links = part.topology().neighbours(part.id).len();
         let up = links - self.gathering.missing();
         out.push(Effect::Info(format!("linked with {} ({up} of {links})", part.name(peer))));
         out.push(Effect::Linked { peer: part.number(peer), up, links });
+    }
+
+    /// Upon a neighbour that refuses this program, as another one has its key. One could say so
+    /// falsely: this program ends if no neighbour is left that does not.
+    fn refused(
+        &mut self,
+        part: &Part<'_>,
+        peer: NodeId,
+        text: &str,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), RunError> {
+        if self.refusing.insert(peer) {
+            out.push(Effect::Warn(format!("node {} says: {text}", part.name(peer))));
+        }
+        self.before.insert(peer, text.to_string());
+        match self.refusing.len() == part.topology().neighbours(part.id).len() {
+            true => Err(part.rival(peer, text)),
+            false => Ok(()),
+        }
     }
 
     fn left(&mut self, part: &Part<'_>, peer: NodeId, why: String, out: &mut Vec<Effect>) {

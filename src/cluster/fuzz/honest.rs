@@ -50,7 +50,7 @@ pub(super) fn reports_of(table: &Table, nodes: Vec<NodeId>) -> Reports {
             false => table.peers.saved(table.number(node)),
         };
         Reports {
-            nodes: vec![CheckpointReport::new((node, 0), &saved, &table.signer(node))],
+            nodes: vec![CheckpointReport::new((node, 1), &saved, &table.signer(node))],
             histories: if saved.history.is_empty() { Vec::new() } else { vec![saved.history] },
         }
     };

@@ -81,7 +81,7 @@ fn reports_of(bytes: &mut Bytes<'_>, table: &Table, mut nodes: Vec<NodeId>) -> R
         let node = all.nodes[place].node;
         // It has its own key only.
         let signer = table.signer(if is_hostile(node) { node } else { NodeId(u32::MAX) });
-        let attempt = bytes.number(0);
+        let attempt = bytes.number(1);
         let saved = Saved { kept, common, history: Vec::new() };
         all.nodes[place] = CheckpointReport::new((node, attempt), &saved, &signer);
         if kind & 4 == 0 {
@@ -115,7 +115,7 @@ fn news(bytes: &mut Bytes<'_>, table: &Table) -> News {
         if let (2 | 3, Some(view)) = (kind >> 1 & 3, &known) {
             return (node, view.clone());
         }
-        let before = known.map_or(0, |view| view.number);
+        let (before, choice) = known.map_or((0, 0), |view| (view.number, view.choice));
         let results = table.disk.results.as_ref().map_or(7, |written| written.number);
         let adopted = match bytes.flag() {
             true => table.checks.newest,
@@ -126,6 +126,7 @@ fn news(bytes: &mut Bytes<'_>, table: &Table) -> News {
             }
         };
         let mut view = View {
+            choice: choice + u64::from(kind >> 6),
             number: bytes.number(before),
             linked: bytes.subset(nodes),
             late: bytes.subset(nodes),

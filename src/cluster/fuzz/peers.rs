@@ -11,7 +11,7 @@ use crate::{
     cluster::{
         event::Event,
         members::{
-            assembly::{Assembly, News, NextStep},
+            assembly::{Assembly, Chooser, News, NextStep},
             keys::{Keys, Named, OfMembers},
         },
         message::{Beginning, CheckpointId, Saved},
@@ -67,6 +67,8 @@ pub(super) struct Peers {
     history: Vec<Change>,
     numbers: Vec<NodeId>,
     me: NodeId,
+    /// The node under test, while members are chosen.
+    chooser: NodeId,
     /// By their numbers in the topology of the run, and by rounds.
     kept: BTreeMap<(NodeId, u64), Kept>,
     /// Those that have been part of the run.
@@ -262,13 +264,14 @@ impl Peers {
     /// Members are chosen, among all nodes of the run.
     pub(super) fn choose(&mut self, topology: &Arc<Topology>, quorums: [usize; 2], me: NodeId) {
         self.forget();
+        self.chooser = me;
         for node in (0..topology.nodes()).map(NodeId::from).filter(|node| *node != me) {
             let adopted = self.adopted.get(&node).cloned();
             let adopted = adopted.unwrap_or_else(|| Membership::all(topology.nodes()));
             let keys = Arc::new(Named(node));
             let started = self.begun.contains(&node);
-            let assembly =
-                Assembly::new(Arc::clone(topology), (node, keys), quorums, adopted, started);
+            let chooser = Chooser { me: node, keys, choice: 1 };
+            let assembly = Assembly::new(Arc::clone(topology), chooser, quorums, adopted, started);
             self.assemblies.insert(node, assembly);
         }
     }
@@ -279,7 +282,8 @@ impl Peers {
     /// If the node under test says what no honest node says.
     pub(super) fn hear(&mut self, node: NodeId, news: News) {
         if let Some(assembly) = self.assemblies.get_mut(&node) {
-            assert_eq!(assembly.receive(news), Ok(()), "an honest neighbour would refuse this");
+            let heard = assembly.receive(self.chooser, news);
+            assert_eq!(heard, Ok(()), "an honest neighbour would refuse this");
         }
     }
 
@@ -307,11 +311,11 @@ impl Peers {
             let Some(news) = self.news(node) else { continue };
             for peer in topology.neighbours(node).iter().filter(|peer| present.contains(peer)) {
                 if let Some(assembly) = self.assemblies.get_mut(peer) {
-                    let _ = assembly.receive(news.clone());
+                    let _ = assembly.receive(node, news.clone());
                 }
             }
             let Some(assembly) = self.assemblies.get_mut(&node) else { continue };
-            if let NextStep::Adopt(membership) = assembly.step(now) {
+            if let NextStep::Adopt(membership) = assembly.step(now, None) {
                 self.adopted.insert(node, membership.clone());
                 assembly.adopt(membership);
             }

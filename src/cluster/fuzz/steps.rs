@@ -178,14 +178,14 @@ fn link(bytes: &mut Bytes<'_>, table: &mut Table, peer: Adjacent) {
     let kind = bytes.byte() % 10;
     if peer.unused {
         if kind == 0 {
-            table.event(Event::OtherMembership(peer.node));
+            table.event(Event::OtherMembership { peer: peer.node, because: None });
         }
         return;
     }
     let (_, members) = table.place();
     let node = peer.node;
     match kind {
-        0 => table.event(Event::OtherMembership(node)),
+        0 => table.event(Event::OtherMembership { peer: node, because: None }),
         1 => _ = table.connect(peer),
         2 => lose(table, peer, false),
         3 => lose(table, peer, true),

@@ -461,7 +461,8 @@ impl Table {
             saved.kept.retain(|kept| kept.belongs_to(history));
         }
         self.saved.clone_from(&saved);
-        self.inputs.push_back(Input::Opened(Ok(Opened { setup, saved, ..Opened::default() })));
+        let opened = Opened { attempt: 1, setup, saved, ..Opened::default() };
+        self.inputs.push_back(Input::Opened(Ok(opened)));
     }
 
     fn send_start(&mut self, to: NodeId, message: StartMessage) {

@@ -427,13 +427,18 @@ fn a_loss_after_the_results_is_decided_by_the_others() {
     assert_eq!(b.after(1.1), ["record [NodeId(0), NodeId(1)]"]);
 }
 
+/// A neighbour is there that takes part in another membership.
+fn visit(peer: NodeId) -> Event {
+    Event::OtherMembership { peer, because: None }
+}
+
 /// A member that takes part in another membership has begun to choose; with `wait` there is none.
 #[test]
 fn a_neighbour_of_another_membership() {
     let waits = whole(&[]);
-    assert_eq!(in_commit(&waits).event(Event::OtherMembership(C)), NOTHING);
+    assert_eq!(in_commit(&waits).event(visit(C)), NOTHING);
     let continues = whole(&["absence.policy=continue"]);
-    assert_eq!(in_commit(&continues).event(Event::OtherMembership(C)), [CHOOSES]);
+    assert_eq!(in_commit(&continues).event(visit(C)), [CHOOSES]);
 }
 
 /// With `wait` this node's results are those of the run. With `continue` the others may form other

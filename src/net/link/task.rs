@@ -215,11 +215,11 @@ impl Link {
                     // In the middle of a run the node's own connection is missed.
                     !self.status.has_started() && self.leave_to_probe(id).await
                 }
-                Some(Err(Refusal::OtherMembership)) => {
+                Some(Err(Refusal::OtherMembership(because))) => {
                     // The other end must read our hello before the connection closes.
                     time::sleep(CLOSING / 4).await;
                     self.status.in_other_membership(self.node);
-                    let _ = self.events.send(Event::OtherMembership(self.node));
+                    let _ = self.events.send(Event::OtherMembership { peer: self.node, because });
                     false
                 }
                 Some(Err(Refusal::Banned(text))) => {
