@@ -142,8 +142,8 @@ impl Liar {
             }
             (Lie::Forges, Message::Start(StartMessage::Assembly(_))) => {
                 let view = |node: &NodeId| {
-                    let number = 1_000 + self.times;
-                    let view = View { number, over: true, started: true, ..View::default() };
+                    let choice = 1_000 + self.times;
+                    let view = View { choice, over: true, started: true, ..View::default() };
                     // It has its own key only.
                     let signature = Named(self.node).sign(&statement(*node, &view));
                     (*node, View { signature, ..view })

@@ -49,11 +49,16 @@ const MOST_BREAKS: u32 = 10;
 /// is denied for a moment.
 const DENIAL: Duration = Duration::from_secs(1);
 
-/// How long a neighbour that was there a moment ago is awaited at least: each has to notice that
-/// members are chosen, to open its links again, and to dial after a pause.
+/// How long a node that has returned, and is missing once more, is awaited at least: it may be the
+/// one that dials, after a pause.
 const RETURN_GRACE_MIN: Duration = Duration::from_secs(5);
-/// How long one that has just returned, and is missing once more, is awaited at most.
+/// How long such a node is awaited at most.
 const RETURN_GRACE_MAX: Duration = Duration::from_secs(30);
+
+/// How much longer than the deadline a neighbour is awaited that was not missing before. It may
+/// have waited for others for the whole deadline itself, in a rendezvous. Only then does it join
+/// the choice: it opens its links again, and dials after a pause.
+const ARRIVAL_GRACE: Duration = Duration::from_secs(5);
 
 /// How much longer than its ends a node awaits a link of others: what they say takes a while.
 const NEWS_GRACE: Duration = Duration::from_secs(2);
@@ -279,7 +284,7 @@ impl Choosing {
         let is_used = |peer: &&NodeId| !self.late.contains(*peer);
         let linked: BTreeSet<NodeId> = self.linked.iter().filter(is_used).copied().collect();
         self.assembly.observe(&linked, &self.late);
-        let most = after.map(|after| after.max(RETURN_GRACE_MIN) + NEWS_GRACE);
+        let most = after.map(|after| after + ARRIVAL_GRACE + NEWS_GRACE);
         let step = self.assembly.step(now, most);
         if !matches!(step, NextStep::Confirm | NextStep::End | NextStep::Outside) {
             self.confirms = None;
@@ -369,10 +374,11 @@ impl Choosing {
             }
         }
         for (peer, since) in &self.lost {
-            let after = after; //SWEEP
             let most = match self.returned.contains(peer) {
-                true => Some(after.map_or(RETURN_GRACE_MAX, |after| after.min(RETURN_GRACE_MAX))),
-                false => after,
+                true => Some(after.map_or(RETURN_GRACE_MAX, |after| {
+                    after.clamp(RETURN_GRACE_MIN, RETURN_GRACE_MAX)
+                })),
+                false => after.map(|after| after + ARRIVAL_GRACE),
             };
             if most.is_some_and(|most| now >= *since + most) {
                 self.late.insert(*peer);

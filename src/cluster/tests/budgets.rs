@@ -172,3 +172,33 @@ fn a_program_that_one_neighbour_refuses_before_the_rounds_waits() {
         assert!(effects.iter().any(|effect| effect.contains("stop one of them")), "{effects:?}");
     }
 }
+
+/// A neighbour joins the choice only after its own deadline in a rendezvous has passed, because it
+/// has waited there for the node that was given up: it is no absent one.
+#[test]
+fn one_that_comes_late_from_a_rendezvous_is_awaited() {
+    let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
+    let says = |from: NodeId, number| {
+        let views = vec![signed(from, view(number, &[B], &[]))];
+        Event::Start { from, message: StartMessage::Assembly(News { views }) }
+    };
+    let waits = |b: &mut Table<'_>, tenths: usize| {
+        let all: Vec<String> = (0..tenths).flat_map(|_| b.after(0.1)).collect();
+        all.into_iter().filter(|effect| effect.starts_with("record")).collect::<Vec<_>>()
+    };
+    let choosing = || {
+        let mut b = Table::new(&whole, false);
+        b.started();
+        b.event(Event::OtherMembership { peer: C, because: None });
+        b.opened(&[]);
+        b.event(Event::Up(C));
+        b.event(says(C, 1));
+        b
+    };
+    let mut b = choosing();
+    assert_eq!(waits(&mut b, 45), [""; 0]);
+    b.event(Event::Up(A));
+    b.event(says(A, 1));
+    assert_eq!(waits(&mut b, 20), [""; 0], "they are all there");
+    assert_eq!(waits(&mut choosing(), 95), ["record [NodeId(1), NodeId(2)]"]);
+}

@@ -438,7 +438,8 @@ fn a_neighbour_of_another_membership() {
     let waits = whole(&[]);
     assert_eq!(in_commit(&waits).event(visit(C)), NOTHING);
     let continues = whole(&["absence.policy=continue"]);
-    assert_eq!(in_commit(&continues).event(visit(C)), [CHOOSES]);
+    let because = format!("{CHOOSES}, because of 2");
+    assert_eq!(in_commit(&continues).event(visit(C)), [because]);
 }
 
 /// With `wait` this node's results are those of the run. With `continue` the others may form other
