@@ -593,7 +593,10 @@ fn what_is_missing_or_wrong_is_named() {
         (&["accept"], "nothing is proposed"),
         (&["settle", "3fa2"], "no version contradicts another one"),
         (&["invite", "A"], "capitals"),
-        (&["remove", "b", "--reason", "a\nversion 9 of the run"], "no site of the run has this name"),
+        (
+            &["remove", "b", "--reason", "a\nversion 9 of the run"],
+            "no site of the run has this name",
+        ),
         (&["remove", "b"], "no site of the run has this name"),
         (&["propose", "--set", "optimizer.step=0.05"], "may not change before it has started"),
         (&["propose", "--set", "optimizer.stepp=1"], "optimizer.step"),

@@ -11,7 +11,7 @@ use gradvine::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    document::Version,
+    document::{Member, Version},
     sign::{About, id, is_signed, sign},
     text::LONGEST_KEY,
 };
@@ -126,38 +126,42 @@ impl StageEnd {
         StageEnd { signature: sign(key, About::Ends, &self.words()), ..self }
     }
 
-    /// Whether a member has signed it that is one still, and what it says is within the bounds of
-    /// the run.
+    /// Whether it is of a stage of this history, and by a site that is a member still, with the key
+    /// that it had.
+    pub(crate) fn is_of(&self, history: &[Version]) -> bool {
+        let peer = |version: &Version| version.run.member(&self.site).map(|one| one.peer.clone());
+        let begins = history.iter().find(|version| version.run.number == self.stage);
+        let begins = begins.filter(|one| one.run.started && one.run.digest() == self.begins);
+        begins.and_then(peer).is_some_and(|key| history.last().and_then(peer) == Some(key))
+    }
+
+    /// Whether such a member has signed it, and what it says is within the bounds of the run.
     pub(crate) fn is_valid(&self, history: &[Version]) -> bool {
-        let at = history.iter().position(|version| version.run.number == self.stage);
-        let Some(begins) = at.map(|at| &history[at].run) else { return false };
-        let is_begun = begins.id == self.run && begins.started && begins.digest() == self.begins;
-        let member = begins.member(&self.site).filter(|_| is_begun);
-        let Some(member) = member else { return false };
-        let newest = history.last().and_then(|version| version.run.member(&self.site));
-        newest.is_some_and(|newest| newest.peer == member.peer)
-            && self.is_within(&history[..=at.unwrap_or_default()])
+        let newest = history.last().map(|version| &version.run);
+        let Some(run) = newest.filter(|run| run.id == self.run && self.is_of(history)) else {
+            return false;
+        };
+        let is_its =
+            |member: &Member| is_signed(&member.peer, About::Ends, &self.words(), &self.signature);
+        run.member(&self.site).is_some_and(is_its)
             && Constants::of_text(&self.constants).is_some()
-            && is_signed(&member.peer, About::Ends, &self.words(), &self.signature)
+            && self.is_within(history)
     }
 
     /// Whether the rounds and the stage of the model are some that the run can have had.
     fn is_within(&self, history: &[Version]) -> bool {
-        let digits = self.digest.len() <= LONGEST_KEY
-            && self.digest.bytes().all(|byte| byte.is_ascii_hexdigit());
         let Some(model) = self.model else {
             return self.rounds == 0 && !self.mean && self.digest.is_empty();
         };
-        let begun = |version: &&Version| version.run.number == model && version.run.started;
-        let mut experiments: Vec<&str> =
-            history.iter().map(|version| version.run.experiment.as_str()).collect();
-        experiments.dedup();
-        let rounds = experiments.iter().filter_map(|text| Experiment::parse(text, &[]).ok());
-        let most = rounds.map(|one| one.run.rounds).max().unwrap_or_default();
-        digits
-            && !self.digest.is_empty()
-            && (1..=most).contains(&self.rounds)
-            && history.iter().any(|version| begun(&version))
+        let is_digest = !self.digest.is_empty()
+            && self.digest.len() <= LONGEST_KEY
+            && self.digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let begins = history.iter().find(|version| version.run.number == model);
+        let begins = begins.filter(|one| one.run.started && model <= self.stage && is_digest);
+        begins.is_some_and(|begins| {
+            let experiment = Experiment::parse(&begins.run.experiment, &[]);
+            experiment.is_ok_and(|one| (1..=one.run.rounds).contains(&self.rounds))
+        })
     }
 
     /// Whether two sites have the same results.

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The most bytes of notes in a message, unless one note alone is longer.
-const LONGEST_NEWS: usize = 1 << 20;
+const LONGEST_NEWS: usize = 1 << 19;
 
 /// The most proposals of one member for one version.
 const MOST_OF_ONE: usize = 16;
@@ -362,7 +362,7 @@ impl Notes {
         self.proposals.retain(|one| one.run.number == current.number + 1 && continues(one));
         // A member with a new key is elsewhere.
         self.announcements.retain(|one| one.is_valid(current));
-        self.ends.retain(|end| end.is_valid(history));
+        self.ends.retain(|end| end.is_of(history));
         self.refused.clear();
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use gradvine::{config::ConfigError, run::NodeFile};
 use gradvine_enrol::{
-    Book, Joining, NoAnswer, Run, Site, Ticket, Version, invitation, join, joined, look,
+    Book, Joining, NoAnswer, Site, Ticket, Version, invitation, join, joined, look,
 };
 use gradvine_terminal::{Exit, Interrupt, note, print, show_reading};
 
@@ -159,7 +159,7 @@ fn keep(
 ) -> Result<(), Exit> {
     let book = Book { addresses: given, ..Book::new(&ticket.site, site.peer(), history) };
     site.begin(&book)?;
-    let run: &Run = book.run();
+    let run = book.run();
     Ok(print(&format!(
         "{} is a site of the run {}, version {}, digest {}\nnext: gradvine start\n",
         book.site,

@@ -27,7 +27,7 @@ fn the_model_is_the_mean_of_more_than_half_or_one_that_half_have_reached() {
     let mean = |of: &str| end(10, Some(9), true, of);
     let own = |rounds, of: &str| end(rounds, Some(9), false, of);
     let like = |of: &str, digest: &str| StageEnd { digest: digest.into(), ..mean(of) };
-    let old = |of: &str| end(4, Some(7), true, of);
+    let old = |of: &str| StageEnd { digest: "o".into(), ..end(4, Some(7), true, of) };
     let none = |of: &str| end(0, None, false, of);
     let odd = |of: &str| StageEnd { constants: "fills = { a = 1.0 }".into(), ..own(11, of) };
     for (ends, site, agreed) in [

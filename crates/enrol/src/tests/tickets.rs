@@ -213,7 +213,6 @@ fn an_expired_ticket_admits_nobody() {
     gossip(&places);
     answers(&places[1], "a", None).unwrap();
     gossip(&places);
-    let began = now();
     let d = site(key("d"));
     // It asks in time, and the inviter keeps the request back.
     let invitation = invitation_of(&places[0], &ticket);
@@ -235,7 +234,7 @@ fn an_expired_ticket_admits_nobody() {
     };
     let honest = version(now());
     assert!(honest.follows(Some(places[0].book().run())).unwrap_err().contains("had expired"));
-    let late = version(began.max(places[0].book().run().time));
+    let late = version(invitation.expires - 1);
     places[0].change(|book| places[0].site.propose(book, late.clone()));
     for _ in 0..3 {
         gossip(&places);
