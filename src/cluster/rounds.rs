@@ -31,9 +31,7 @@ use super::{
 };
 use crate::{
     drive::{Absence, Change, RunError, Waiting},
-    gossip::{
-        self, Failure, Input, Node, NodeConfig, Rejoin, snapshot::Snapshot, tree::Signer,
-    },
+    gossip::{self, Input, Node, NodeConfig, Rejoin, snapshot::Snapshot, tree::Signer},
     run::checkpoint::Written,
     units::{NodeId, Round},
 };

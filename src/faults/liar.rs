@@ -182,10 +182,12 @@ impl Liar {
     }
 }
 
-/// Reports of a checkpoint of far later members.
+/// Reports of a checkpoint of far later members. Before the rounds there is nothing to dictate.
 fn dictated(mut reports: Reports) -> Reports {
     let far = CheckpointId::new(9 << 32, 1, &[]);
-    reports.nodes.iter_mut().for_each(|report| report.kept = vec![far]);
+    if reports.nodes.iter().any(|report| !report.kept.is_empty()) {
+        reports.nodes.iter_mut().for_each(|report| report.kept = vec![far]);
+    }
     reports
 }
 

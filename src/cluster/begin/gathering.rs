@@ -155,8 +155,7 @@ impl Gathering {
                 None if self.parent == Some(from) => self.rest = Some(text),
                 None => {}
             },
-            StartMessage::Begin(_)
-            | StartMessage::Assembly(_) => {}
+            StartMessage::Begin(_) | StartMessage::Assembly(_) => {}
         }
         Ok(())
     }

@@ -326,6 +326,6 @@ pub(crate) fn kind(message: &Message) -> &'static str {
         Message::Probe => "a probe",
         Message::Rival(_) => "a message about another program",
         Message::Status(_) => "records of nodes",
-        Message::Saved(_) | Message::Schedule(_) => "a message about checkpoints",
+        Message::Statements(_) => "statements of nodes",
     }
 }
