@@ -71,7 +71,7 @@ pub struct Shared {
     pub round: u64,
     /// The flight of that frame.
     pub flight: u8,
-    /// The first half of the SHA-256 of the vector.
+    /// Identifies what the node has sent until then.
     pub fingerprint: [u8; 16],
 }
 
