@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// The seeds of the ordinary test.
-const SEEDS: Range<u64> = 0..120;
+const SEEDS: Range<u64> = 0..100;
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -497,7 +497,10 @@ impl World {
             let stage = self.last[&(at, begun.begins)].clone();
             let results = match self.is_trained(&run, &stage) {
                 true => newest(stage.rounds_before + 3, true, &format!("{stage:?}")),
-                false => None,
+                false => {
+                    self.begun_with(&stage).remove(&at);
+                    None
+                }
             };
             ends(&self.places[at], results);
             self.places[at].tend();
