@@ -309,15 +309,17 @@ impl Site {
                 && !one.accepts.contains_key(&book.site)
                 && !one.declines.contains_key(&book.site)
         };
-        let due: Vec<String> =
-            (book.notes.proposals.iter().filter(is_due)).map(|one| one.run.digest()).collect();
-        for digest in due {
-            let refusal = match accepted(book) {
-                Some(_) => Some("this site has accepted another proposal".to_string()),
-                None => None,
+        let due: Vec<(String, String)> = (book.notes.proposals.iter().filter(is_due))
+            .map(|one| (one.by.clone(), one.run.digest()))
+            .collect();
+        for (by, digest) in due {
+            let refusal = match accepted(book).is_some() {
+                true => Some("this site has accepted another proposal"),
+                false if book.notes.is_persistent(&by) => Some("its author has proposed too often"),
+                false => None,
             };
             // One that may not be accepted stays open.
-            let _ = self.answer(book, &digest, refusal);
+            let _ = self.answer(book, &digest, refusal.map(String::from));
         }
     }
 

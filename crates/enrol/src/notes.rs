@@ -22,7 +22,7 @@ use crate::{
 /// The most bytes of notes in a message, unless one note alone is longer.
 const LONGEST_NEWS: usize = 1 << 19;
 
-/// The most proposals of one member for one version.
+/// The most proposals of one member for one version, before those that were rejected give way.
 const MOST_OF_ONE: usize = 16;
 
 /// The most of them that nobody else has accepted, and that may still be adopted.
@@ -141,6 +141,8 @@ pub struct Notes {
     pub proposals: Vec<Proposal>,
     /// The names of notes that count for nothing here, so that they are not sent again.
     pub refused: BTreeSet<String>,
+    /// How many proposals for the next version this site has heard of each member.
+    pub tries: BTreeMap<String, usize>,
 }
 
 /// The notes of one message.
@@ -334,19 +336,26 @@ impl Notes {
         let Ok(one) = one.checked(current, latest) else { return false };
         let of_it = || self.proposals.iter().filter(|known| known.by == one.by);
         let unheard = |one: &&Proposal| one.accepts.len() == 1 && !one.is_rejected(current);
-        let is_full = of_it().count() >= MOST_OF_ONE
-            || unheard(&&one) && of_it().filter(unheard).count() >= MOST_UNHEARD;
-        if is_full {
-            // What is automatic is not tried for ever; what a person proposes gives way.
-            let gives_way = |known: &Proposal| {
-                known.by == one.by && known.is_rejected(current) && !known.is_automatic(current)
-            };
-            let Some(at) = self.proposals.iter().position(gives_way) else { return false };
-            self.refused.insert(self.proposals[at].id());
-            self.proposals.remove(at);
+        if unheard(&&one) && of_it().filter(unheard).count() >= MOST_UNHEARD {
+            return false;
         }
+        if of_it().count() >= MOST_OF_ONE {
+            // Whoever still waits for a rejected one tells this site of it again.
+            let gives_way = |known: &Proposal| known.by == one.by && known.is_rejected(current);
+            if let Some(at) = self.proposals.iter().position(gives_way) {
+                self.refused.insert(self.proposals[at].id());
+                self.proposals.remove(at);
+            }
+        }
+        *self.tries.entry(one.by.clone()).or_default() += 1;
         self.proposals.push(one);
         true
+    }
+
+    /// Whether this member has proposed so often for one version that nothing of it is accepted
+    /// without a user any more.
+    pub(crate) fn is_persistent(&self, by: &str) -> bool {
+        self.tries.get(by).is_some_and(|tries| *tries > MOST_OF_ONE)
     }
 
     /// The proposal that has enough consent, as a version.
@@ -364,5 +373,6 @@ impl Notes {
         self.announcements.retain(|one| one.is_valid(current));
         self.ends.retain(|end| end.is_of(history));
         self.refused.clear();
+        self.tries.clear();
     }
 }

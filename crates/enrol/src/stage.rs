@@ -114,9 +114,9 @@ pub(crate) fn prepare(site: &Site, book: &Book) -> Result<(Stage, Experiment), N
     let rounds = Experiment::parse(&begins.experiment, &[])?.run.rounds;
     let (mut left, mut first, mut end) = (rounds, None, None);
     if let Some(Chosen { end: chosen, agreed }) = giver(book, begins)? {
-        // Whoever took part has the same results.
+        // Whoever has a mean of the same stage has the same one.
         let own = book.notes.ends.iter().find(|own| own.site == book.site);
-        let own = own.filter(|own| agreed && own.mean && own.stage == chosen.stage);
+        let own = own.filter(|own| agreed && own.mean && own.model == chosen.model);
         if own.is_some_and(|own| (&own.digest, own.rounds) != (&chosen.digest, chosen.rounds)) {
             let (name, number) = (&chosen.site, chosen.stage);
             let why = format!("{name} says that stage {number} has other results than here");
