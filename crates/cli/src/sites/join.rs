@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gradvine::{config::ConfigError, run::NodeFile};
+use gradvine::{config::ConfigError, experiment::Experiment, run::NodeFile};
 use gradvine_enrol::{
     Book, Joining, NoAnswer, Site, Ticket, Version, invitation, join, joined, look,
 };
@@ -16,7 +16,7 @@ use gradvine_terminal::{Exit, Interrupt, note, print, show_reading};
 use super::{
     Folder,
     place::{Place, found_addresses, warn_of},
-    rows::{check_rows, describe},
+    rows::{check_rows, describe, what_others_see},
 };
 
 /// How long a ticket may be unknown: the run may be about to accept it, or its program to change
@@ -110,6 +110,7 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
     let listen = NodeFile::load(&site.node())?.listen;
     let addresses = if given.is_empty() { found_addresses(&listen) } else { given.clone() };
     check_rows(&site, &newest.experiment, &data)?;
+    note!("{}", what_others_see(&Experiment::parse(&newest.experiment, &[])?));
     let member = site.member(&ticket.site, addresses.clone());
     let invitation = invitation(&ticket, &seen).map_err(|why| refused(&why))?;
     let mut has_said = false;
