@@ -598,7 +598,7 @@ fn sources(folder: &str) -> Vec<(String, String)> {
 /// The files below `src` and `crates`, but for tests in files of their own.
 fn program() -> Vec<Source> {
     let all = sources("src").into_iter().chain(sources("crates"));
-    all.filter(|(path, _)| !path.ends_with("/tests.rs"))
+    all.filter(|(path, _)| !path.ends_with("/tests.rs") && !path.contains("/tests/"))
         .map(|(path, text)| Source::new(path, &text))
         .collect()
 }

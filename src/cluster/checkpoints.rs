@@ -371,7 +371,7 @@ mod tests {
             if let Some(round) = self.saves.look(now, round, statements, &mut out) {
                 self.request = Some(round.0);
             }
-            statements.tell(now, &mut out);
+            out.extend(statements.tell(now).map(Effect::Tell));
             for effect in out {
                 match effect {
                     Effect::Tell(statements) => self.told = statements,

@@ -1,7 +1,7 @@
 //! No node leaves before all nodes have written their results: until then, a node that was started
 //! again needs the others.
 //!
-//! * A node that has written its results signs that, and says it to [all others](super::statements).
+//! * A node that has written its results signs that, and tells [all others](super::statements).
 //!   Once all nodes have signed the same results, it passes on what it has heard, and leaves.
 //! * Upon results that cannot be written: this node says nothing, and no node removes checkpoints.
 //! * Upon the restart of a neighbour, this node goes back with it.
@@ -146,7 +146,7 @@ impl Commit {
         if let over @ Some(_) = self.look(now, out) {
             return over;
         }
-        self.statements.tell(now, out);
+        out.extend(self.statements.tell(now).map(Effect::Tell));
         if self.lost.is_some_and(|since| now >= since + ON_THE_WAY) {
             return Some(Committed::Unknown);
         }
@@ -183,7 +183,7 @@ impl Commit {
             return None;
         }
         // The neighbours must know it, too, before this node leaves.
-        self.statements.tell_now(out);
+        out.extend(self.statements.tell_now().map(Effect::Tell));
         Some(Committed::Over)
     }
 

@@ -676,7 +676,7 @@ impl<'a> Cluster<'a> {
         self.choose(now, absence, None, out);
     }
 
-    /// Begins to choose members, if another node is the cause because of that one. The absence names
+    /// Begins to choose members; `because` names another node that is the cause. The absence names
     /// nodes by their numbers among the members.
     fn choose(
         &mut self,

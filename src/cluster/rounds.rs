@@ -6,8 +6,8 @@
 //! * Upon a link that does not return, or a neighbour that leaves: members are chosen again if the
 //!   run may continue without it; otherwise the core ends with that reason. What a neighbour says
 //!   of others, or of all, is its own affair: it does not continue.
-//! * Upon [`Statements`] that prove that a neighbour has broken the protocol: the rounds end because
-//!   of it. A neighbour that makes none is late.
+//! * Upon [`Statements`] that prove that a neighbour has broken the protocol: the rounds end
+//!   because of it. A neighbour that makes none is late.
 //! * Upon a node of another membership: a member chooses members again. Another one takes part
 //!   after the next checkpoint that all members have.
 //! * Upon a tick: schedules checkpoints, says for whom this node waits, and waits no longer than
@@ -95,7 +95,7 @@ fn core(config: NodeConfig, at: &Beginning, restored: Option<Restored>) -> Node 
 
 impl Rounds {
     /// A node that begins there now, or continues; `saves` are its checkpoints, if it writes any.
-    /// With `signer` it signs its record, and compares the vectors of its neighbours with what these
+    /// With `signer` it signs its record, and compares the vectors of its neighbours with what they
     /// have signed.
     pub(crate) fn new(
         now: Instant,
@@ -291,7 +291,7 @@ impl Rounds {
             (Some(_), true) => {
                 self.statements.say(Said::Shared(vector));
                 // At once: the next gradient may take long, and the neighbours have the frame.
-                self.statements.tell_now(out);
+                out.extend(self.statements.tell_now().map(Effect::Tell));
             }
             (Some(_), false) => {
                 let seen = self.statements.see(of, vector);
@@ -467,14 +467,14 @@ impl Rounds {
         let round = self.node.round();
         if let Some(saves) = &mut self.saves {
             let next = saves.look(now, round, &mut self.statements, out);
-            self.statements.tell(now, out);
+            out.extend(self.statements.tell(now).map(Effect::Tell));
             if let Some(next) = next {
                 self.feed(part, Input::Snapshot(next), out)?;
             } else if let Some(returned) = saves.due() {
                 return Err(RunError::Absent(Absence { returned, ..Absence::default() }));
             }
         }
-        self.statements.tell(now, out);
+        out.extend(self.statements.tell(now).map(Effect::Tell));
         let patience = self.limits.patience;
         self.late = self.statements.late(now, round.0, &self.lost, patience);
         if let Some(peer) = self.late {

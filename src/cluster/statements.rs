@@ -3,7 +3,7 @@
 //! * Upon something that this node has to say: it signs that, together with the membership and its
 //!   attempt at the run, and tells its neighbours.
 //! * Upon the statements that a neighbour brings: this node checks the signature of each that is
-//!   news, retains it, and tells its neighbours. Of each kind the newest statement of a node counts.
+//!   news, retains it, and tells its neighbours. Of each kind the newest one of a node counts.
 //! * Upon a statement that the named node has not signed, or that no node of the run can make: the
 //!   neighbour that brought it has broken the protocol, since an honest one checks before it passes
 //!   on.
@@ -33,7 +33,6 @@ use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    effect::Effect,
     members::keys::{self, Keys},
     message::CheckpointSchedule,
     part::Part,
@@ -390,21 +389,22 @@ impl Statements {
         late
     }
 
-    /// Tells the neighbours what is new, unless they were told a moment ago.
-    pub(crate) fn tell(&mut self, now: Instant, out: &mut Vec<Effect>) {
-        if self.is_new && self.next.is_none_or(|next| now >= next) {
+    /// What the neighbours must be told, if there is news and they were not told a moment ago.
+    pub(crate) fn tell(&mut self, now: Instant) -> Option<Retained> {
+        let is_due = self.is_new && self.next.is_none_or(|next| now >= next);
+        if is_due {
             self.next = Some(now + PAUSE);
-            self.tell_now(out);
         }
+        is_due.then(|| self.tell_now()).flatten()
     }
 
-    /// Tells the neighbours what is new.
-    pub(crate) fn tell_now(&mut self, out: &mut Vec<Effect>) {
-        if std::mem::take(&mut self.is_new) {
+    /// What the neighbours must be told, if there is news.
+    pub(crate) fn tell_now(&mut self) -> Option<Retained> {
+        std::mem::take(&mut self.is_new).then(|| {
             let mut all: Vec<_> = self.nodes.values().flat_map(OfNode::all).collect();
             all.sort_unstable_by_key(|(number, _)| *number);
-            out.push(Effect::Tell(Arc::new(all)));
-        }
+            Arc::new(all)
+        })
     }
 
     /// The rounds of the newest checkpoint that a node has reported.

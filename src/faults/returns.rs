@@ -42,17 +42,17 @@ fn one_that_returns_shortly_before_the_end_is_told() {
             "[[fault]]\nkind = 'kill'\nnodes = ['2']\nat_round = 10\nfor_s = {}\n",
             f64::from(tenths) / 10.0
         );
-        let faults = parse(&text, &whole.design.topology).unwrap();
-        let story = run(&whole, &faults, &mut NoopObserver).unwrap();
+        let faults = parse(&text, &whole.design.topology).expect("the run is valid");
+        let story = run(&whole, &faults, &mut NoopObserver).expect("the run is valid");
         let ends = |it: &&Occurrence| it.text.starts_with("ended");
         let first = story.occurrences.iter().find(|it| ends(it) && it.node == Some(NodeId(2)));
         let last = story.occurrences.iter().rev().find(|it| ends(it) && it.node != Some(NodeId(2)));
-        let (first, last) = (first.unwrap(), last.unwrap());
+        let (first, last) = (first.expect("the run is valid"), last.unwrap());
         let others = (0..5).filter(|node| *node != 2);
         assert!(others.clone().all(|node| story.ended[node].is_none()), "{tenths}: {story:#?}");
         // It came before the last of them had left.
         let starts = |it: &&Occurrence| it.text.starts_with("its program starts again");
-        let came = story.occurrences.iter().find(starts).unwrap();
+        let came = story.occurrences.iter().find(starts).expect("the run is valid");
         if came.time.0 + 4_000_000_000 < last.time.0 {
             let is_told = first.text.contains("the run is over");
             assert!(is_told || first.text.contains("with the results"), "{tenths}: {story:#?}");

@@ -45,6 +45,14 @@ use crate::{
     status::Board,
     units::NodeId,
 };
+#[cfg(feature = "internals")]
+use crate::{
+    cluster::{
+        members::keys::OfMembers,
+        message::{CheckpointReport, Reports, Saved, StartMessage},
+    },
+    drive::Membership,
+};
 
 /// Where a node is in its network: its number, its addresses, the neighbours that it dials.
 pub struct Place {
@@ -233,7 +241,7 @@ pub(crate) fn alone(
 /// The place of a node, what it signs with, and what nodes say about themselves.
 pub(crate) struct Site {
     pub place: Place,
-    pub(crate) keys: Arc<dyn Keys>,
+    keys: Arc<dyn Keys>,
     pub board: Arc<Board>,
     /// Set once this node asks all others to end the run.
     pub ends: Arc<AtomicBool>,
@@ -254,6 +262,16 @@ impl Site {
         let nodes = design.topology.nodes();
         let board = Arc::new(Board::new(place.node, nodes, Arc::clone(&keys)));
         Ok(Site { place, keys, board, ends: Arc::default() })
+    }
+
+    /// What this node reports before its first attempt: no checkpoints.
+    #[cfg(feature = "internals")]
+    pub(crate) fn ready(&self, design: &Design) -> StartMessage {
+        let (node, all) = (self.place.node, Membership::all(design.topology.nodes()));
+        let part = Part::new(design, node, all).expect("all nodes can be members");
+        let signer = OfMembers::new(&self.keys, &part, Vec::new());
+        let report = CheckpointReport::new((node, 1), &Saved::default(), &signer);
+        StartMessage::Ready(Reports { nodes: vec![report], histories: Vec::new() })
     }
 }
 

@@ -1,7 +1,7 @@
 //! What all members report about their checkpoints before an attempt, and where the run continues.
 //!
-//! * Each node signs a report. The reports of all members pass through other nodes, which can change
-//!   none of them.
+//! * Each node signs a report. The reports of all members pass through other nodes, which can
+//!   change none of them.
 //! * From the same reports each node forms the same decision. So no node can dictate it.
 //! * A checkpoint that some nodes lack counts only if a quorum has it: the word of fewer nodes
 //!   replaces no model.

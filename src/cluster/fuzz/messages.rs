@@ -150,8 +150,8 @@ fn news(bytes: &mut Bytes<'_>, table: &Table) -> News {
     News { views }
 }
 
-/// What nodes say of their checkpoints, as the hostile neighbour passes it on: it signs what it says
-/// itself, and may sign for others.
+/// What nodes say of their checkpoints, as the hostile neighbour passes it on. It signs its own
+/// words, and may sign for others.
 pub(super) fn reports(bytes: &mut Bytes<'_>, table: &Table) -> Vec<Statement> {
     let (_, members) = table.place();
     let forges = bytes.byte() == 9;

@@ -95,7 +95,7 @@ impl View {
         (self.choice, self.number, &self.signature)
     }
 
-    /// Whether more views lie between the newest known one and this one than a node can have missed.
+    /// Whether more views lie between the newest known one and this one than a node can miss.
     fn is_far_from(&self, known: &View) -> bool {
         let number = if self.choice == known.choice { known.number } else { 0 };
         self.choice > known.choice + MOST_MISSED || self.number > number + MOST_MISSED
@@ -364,7 +364,7 @@ impl Assembly {
         part
     }
 
-    /// Decides what to do at this time. A link that one end asserts alone is awaited for `deadline`.
+    /// Decides what to do now. A link that one end asserts alone is awaited for `deadline`.
     pub(crate) fn step(&mut self, now: Instant, deadline: Option<Duration>) -> NextStep {
         let part = self.part();
         if self.part.0 != part {

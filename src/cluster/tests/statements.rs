@@ -49,12 +49,8 @@ fn brought(to: &mut Statements, from: u32, all: &[Statement]) -> Result<(), Stri
 
 /// What the neighbours are told, if anything.
 fn told(statements: &mut Statements) -> Option<Vec<Statement>> {
-    let mut out = Vec::new();
-    statements.tell_now(&mut out);
-    match out.pop()? {
-        Effect::Tell(all) => Some(all.iter().map(|(_, statement)| statement.clone()).collect()),
-        other => panic!("{other:?}"),
-    }
+    let all = statements.tell_now()?;
+    Some(all.iter().map(|(_, statement)| statement.clone()).collect())
 }
 
 fn blames(node: u32, why: &str) -> Result<(), String> {

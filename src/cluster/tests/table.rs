@@ -257,7 +257,7 @@ pub(super) fn ready(node: NodeId, rounds: &[u64]) -> StartMessage {
 }
 
 impl Table<'_> {
-    /// The reports of all: this node has said its own, and a and c have checkpoints of these rounds.
+    /// The reports of all: this node has its own, and a and c have checkpoints of these rounds.
     pub(super) fn begin(&self, a: &[u64], c: &[u64]) -> StartMessage {
         let nodes = [(A, saved(a)), (B, self.saved.clone()), (C, saved(c))];
         let nodes = nodes.iter().map(|(node, saved)| report(*node, 0, saved)).collect();

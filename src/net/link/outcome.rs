@@ -27,8 +27,8 @@ pub(crate) enum Refusal {
     Trouble(String),
     /// The neighbour refuses this node for a while, for this reason.
     Banned(String),
-    /// The two ends take part in different memberships; because of whom the neighbour has gone back,
-    /// or chooses.
+    /// The two ends take part in different memberships; because of whom the neighbour has gone
+    /// back, or chooses.
     OtherMembership(Option<NodeId>),
     /// The other end examines the link and runs no node: the connection is left to it.
     Probe,

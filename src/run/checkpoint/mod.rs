@@ -170,8 +170,8 @@ fn foreign(folder: &Path, what: &str) -> ConfigError {
     )
 }
 
-/// The memberships and rounds of checkpoints, each with the digest of the history before it, and the
-/// newest one.
+/// The memberships and rounds of checkpoints, each with the digest of the history before it, and
+/// the newest one.
 pub(crate) type Available = (Vec<(u64, u64, u64)>, Option<Checkpoint>);
 
 impl Checkpoints {

@@ -43,7 +43,6 @@ key and the rows stay here. Then it prints a fingerprint: read it aloud to whoev
 who types it after `gradvine approve`. Then: gradvine start")]
 pub(crate) struct Args {
     /// The ticket; "-" reads it from standard input
-    #[arg(required_unless_present = "file")]
     ticket: Option<String>,
     /// A file that holds the ticket
     #[arg(long = "ticket", value_name = "FILE", conflicts_with = "ticket")]
@@ -81,7 +80,11 @@ impl Args {
                 from(&mut file?, &name)?
             }
             (None, Some("-")) => from(&mut io::stdin().lock(), "-")?,
-            (None, text) => text.unwrap_or_default().into(),
+            (None, Some(text)) => text.into(),
+            (None, None) => {
+                let why = "is missing: expected a ticket, - for standard input, or --ticket FILE";
+                return Err(ConfigError::at("TICKET", why).into());
+            }
         };
         Ok(text.parse().map_err(|why: String| ConfigError::at("TICKET", why))?)
     }
