@@ -84,7 +84,7 @@ enum Phase {
     /// Returns to a checkpoint; frames of neighbours that have started earlier wait.
     Restoring(Beginning, Vec<Event>),
     Rounds(Box<Rounds>),
-    Commit(Commit),
+    Commit(Box<Commit>),
     Choosing(Box<Choosing>),
     /// Says goodbye.
     Closing(Outcome),
@@ -566,7 +566,7 @@ impl<'a> Cluster<'a> {
                 let number = self.written.as_ref().map_or(0, |written| written.number);
                 let limits = self.terms.limits;
                 let commit = Commit::new(now, &self.part, limits, statements, number);
-                self.phase = Phase::Commit(commit);
+                self.phase = Phase::Commit(Box::new(commit));
             }
             false => self.leave(false, true, out),
         }

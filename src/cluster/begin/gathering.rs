@@ -232,10 +232,10 @@ impl Gathering {
         repeat: bool,
     ) -> Vec<(NodeId, StartMessage)> {
         let ready = self.ready();
-        if let (Some(all), None) = (&ready, self.parent) {
-            if self.agreed.as_ref().is_none_or(|agreed| agreed.reports != *all) {
-                self.agree(all.clone());
-            }
+        if let (Some(all), None) = (&ready, self.parent)
+            && self.agreed.as_ref().is_none_or(|agreed| agreed.reports != *all)
+        {
+            self.agree(all.clone());
         }
         let mut messages = Vec::new();
         if let Some(parent) = self.parent.filter(|_| self.agreed.is_none()) {

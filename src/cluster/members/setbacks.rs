@@ -44,7 +44,7 @@ impl Setbacks {
         because: Option<NodeId>,
         nodes: usize,
     ) -> Option<u32> {
-        let Times { own, by_others } = self.0.entry(peer).or_insert_with(Times::default);
+        let Times { own, by_others } = self.0.entry(peer).or_default();
         let (times, most) = match because {
             None => (own, MOST_RESTARTS),
             Some(_) => (by_others, MOST_GONE_BACK + nodes as u32),
