@@ -253,22 +253,21 @@ impl Host {
     /// # Errors
     /// If it cannot listen on an address (a port in use, say).
     pub async fn start(config: HostConfig) -> Result<Host, ConfigError> {
-        let peer = config.key.public().to_peer_id();
-        let (ciphers, dialled) = (Ciphers::default(), Dialled::default());
+        let (peer, ciphers) = (config.key.public().to_peer_id(), Ciphers::default());
+        let dialled = Dialled::default();
         dialled.list(config.addresses.iter());
         let (swarm, listen) = listening(&config, &ciphers, &dialled).await?;
         let used = config.neighbours.iter().filter(|neighbour| !neighbour.unused);
-        let status =
-            Arc::new(Status::new(used.map(|neighbour| neighbour.node), Arc::clone(&config.board)));
+        let used = used.map(|neighbour| neighbour.node);
+        let status = Arc::new(Status::new(used, Arc::clone(&config.board)));
         let (leave, leaving) = watch::channel(None);
         let (tell, statements) = watch::channel(Retained::default());
         let (close, closing) = mpsc::unbounded_channel();
-        let streams = swarm.behaviour().streams.new_control();
         let common = Common {
             own: peer,
             card: Arc::new(config.card.clone()),
             incarnation: random(),
-            streams,
+            streams: swarm.behaviour().streams.new_control(),
             leaving,
             statements,
             status: Arc::clone(&status),
