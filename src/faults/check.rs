@@ -1,14 +1,336 @@
-//! What must hold at all times.
+//! What must hold after every event.
+//!
+//! At all nodes but a hostile one, which counts as if it held every checkpoint and all results:
+//!
+//! * No id has two memberships, and at most one membership can continue. W is doubly stochastic.
+//! * *results*: no node takes the run for over, or removes its checkpoints at the end, before a
+//!   quorum has the same results.
+//! * *beginning*: no node that lacks a checkpoint begins from it unless a quorum has had it.
+//! * *removal*: no node removes a checkpoint that all its members have had, before a later one, or
+//!   the one from which the node begins, has been durable at a quorum.
+//! * *blame*: no node refuses a node that has kept to the protocol, or ends because of it.
+//! * *report*: a checkpoint that a node reports is on its disk.
+//! * *choices*: the members are not chosen more than [`MOST_CHOICES`] times without a later
+//!   checkpoint that all of them have.
+//! * *schedule*: checkpoints that are due by time are written, with [`LONGEST_GAP`] between them.
+//! * *end*: a run ends within its [bound](World::bound), if the nodes that are not hostile can
+//!   reach each other and are a quorum.
 
-use std::path::Path;
-
-use super::world::World;
-use crate::{
-    cluster::members::assembly::check::check_adopted, data::Disk, drive::Membership,
-    mixing::Topology, units::NodeId,
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
 };
 
+use super::{schedule::Fault, schedule::Kind, world::World};
+use crate::{
+    cluster::{
+        Opening, Outcome,
+        members::assembly::check::check_adopted,
+        message::{Beginning, Saves, StartMessage},
+    },
+    data::Disk,
+    digest,
+    drive::{Membership, RunError},
+    mixing::Topology,
+    run::checkpoint::Every,
+    units::{NodeId, Time},
+};
+
+/// How often a node may choose members before all members have a later checkpoint: the budget of
+/// restarts of one neighbour, and a few choices that ordinary faults cause.
+const MOST_CHOICES: u32 = 25;
+
+/// The longest time in the rounds without a checkpoint, where one is due each second, besides that
+/// in which a silent neighbour is given up: three intervals until a schedule that was missed is
+/// replaced, and twice the time in which one crosses the network, with room.
+const LONGEST_GAP: f64 = 20.0;
+
+/// How often a hostile member interrupts a run, at the most: as often as it may be started again,
+/// and once after each of the refusals that double from a minute on.
+const MOST_INTERRUPTIONS: f64 = 30.0;
+
+/// A checkpoint: its membership and its rounds.
+type Id = (u64, u64);
+
+/// What has happened so far, as far as the checks need to know.
+#[derive(Default)]
+pub(super) struct Checks {
+    /// The memberships that nodes have recorded.
+    adopted: BTreeMap<u64, Membership>,
+    /// The nodes on whose disks a checkpoint has been.
+    durable: BTreeMap<Id, BTreeSet<NodeId>>,
+    /// The nodes that have had results, by their mean.
+    results: BTreeMap<u64, BTreeSet<NodeId>>,
+    /// The newest checkpoint that all its members have had.
+    common: Id,
+    /// By node: how often it has chosen since then, where it has begun last, and when that was or
+    /// it has written a checkpoint since.
+    choices: BTreeMap<NodeId, u32>,
+    begun: BTreeMap<NodeId, (u64, Time)>,
+    /// Nodes that ordinary faults concern: others may have to wait for them.
+    disturbed: BTreeSet<NodeId>,
+}
+
+impl Checks {
+    /// For a run with these faults.
+    pub(super) fn new(nodes: usize, faults: &[Fault]) -> Checks {
+        let concerned = |fault: &Fault| match &fault.kind {
+            Kind::Kill(nodes, _)
+            | Kind::Hang(nodes)
+            | Kind::Partition(nodes)
+            | Kind::Slow(nodes, _)
+            | Kind::DiskFull(nodes)
+            | Kind::DiskSlow(nodes, _) => nodes.clone(),
+            Kind::Leave(node) => vec![*node],
+            Kind::Cut(links) | Kind::OneWay(links) | Kind::Reset(links) => {
+                links.iter().flat_map(|(a, b)| [*a, *b]).collect()
+            }
+            Kind::Members(_) | Kind::Stop(_) => Vec::new(),
+        };
+        Checks {
+            adopted: BTreeMap::from([(0, Membership::all(nodes))]),
+            disturbed: faults.iter().flat_map(concerned).collect(),
+            ..Checks::default()
+        }
+    }
+}
+
 impl World<'_> {
+    /// Whether a node is not the hostile one.
+    fn is_honest(&self, node: NodeId) -> bool {
+        !self.is_hostile(node) && self.liar.as_ref().is_none_or(|liar| liar.node != node)
+    }
+
+    /// Whether these nodes, with the hostile one, are a quorum.
+    fn is_quorum(&self, nodes: &BTreeSet<NodeId>) -> bool {
+        let hostile = self.hostile.iter().filter(|hostile| !nodes.contains(&hostile.node)).count();
+        let design = &self.whole.design;
+        let quorum = design.topology.nodes() / 2 + 1;
+        nodes.len() + hostile >= quorum
+    }
+
+    /// Whether an ordinary fault concerns a node.
+    pub(super) fn is_disturbed(&self, node: NodeId) -> bool {
+        self.checks.disturbed.contains(&node)
+    }
+
+    fn was_at_quorum(&self, checkpoint: Id) -> bool {
+        self.checks.durable.get(&checkpoint).is_some_and(|nodes| self.is_quorum(nodes))
+    }
+
+    /// The checkpoints that a program has on its disk.
+    pub(super) fn on_disk(&self, node: NodeId) -> Vec<Id> {
+        let program = self.machines[node.index()].program.as_ref();
+        let all = program.and_then(|program| program.checkpoints.available().ok());
+        all.map_or(Vec::new(), |(all, _)| all)
+    }
+
+    /// A node has written a checkpoint.
+    pub(super) fn check_written(&mut self, node: NodeId, checkpoint: Id) {
+        self.checks.durable.entry(checkpoint).or_default().insert(node);
+        let now = self.now();
+        if let Some((_, since)) = self.checks.begun.get_mut(&node) {
+            *since = now;
+        }
+        if checkpoint > self.checks.common && self.was_common(checkpoint) {
+            self.checks.common = checkpoint;
+            self.checks.choices.clear();
+        }
+    }
+
+    /// Whether all members but the hostile one have had a checkpoint.
+    fn was_common(&self, checkpoint: Id) -> bool {
+        let members = self.checks.adopted.get(&checkpoint.0);
+        let holders = self.checks.durable.get(&checkpoint);
+        let (Some(members), Some(holders)) = (members, holders) else { return false };
+        let mut honest = members.members.iter().filter(|node| self.is_honest(**node));
+        honest.all(|node| holders.contains(node))
+    }
+
+    /// A node has removed all that it had before and has no longer; it begins there, if it does.
+    pub(super) fn check_removed(&self, node: NodeId, before: &[Id], at: Option<&Beginning>) {
+        if !self.hostile.is_some() || !self.is_honest(node) {
+            return;
+        }
+        let after = self.on_disk(node);
+        let begins = at.is_some_and(|at| {
+            let mut all = self.checks.durable.keys().filter(|(_, rounds)| *rounds == at.rounds);
+            all.any(|checkpoint| self.was_at_quorum(*checkpoint))
+        });
+        for removed in before.iter().filter(|checkpoint| !after.contains(checkpoint)) {
+            let mut later = self.checks.durable.keys().filter(|other| *other > removed);
+            let is_replaced = later.any(|other| self.was_at_quorum(*other));
+            assert!(
+                is_replaced || begins || !self.was_common(*removed),
+                "removal: node {node} removes {removed:?}, and a quorum has no later checkpoint; \
+                 it begins at {at:?}"
+            );
+        }
+    }
+
+    /// A node has written its results.
+    pub(super) fn check_results(&mut self, node: NodeId) {
+        if let Some(results) = &self.machines[node.index()].results {
+            let mean = digest::short(&results.mean);
+            self.checks.results.entry(mean).or_default().insert(node);
+        }
+    }
+
+    /// A node takes the run for over.
+    pub(super) fn check_over(&self, node: NodeId) {
+        if self.hostile.is_some() && self.is_honest(node) {
+            let has_quorum = self.checks.results.values().any(|nodes| self.is_quorum(nodes));
+            let results = &self.checks.results;
+            assert!(has_quorum, "results: node {node} takes the run for over: {results:?}");
+        }
+    }
+
+    /// The rounds of a node begin there, as one of the members of its links.
+    pub(super) fn check_begins(&mut self, node: NodeId, at: &Beginning) {
+        let now = self.now();
+        self.checks.begun.insert(node, (at.rounds, now));
+        if at.rounds == 0 || !self.hostile.is_some() || !self.is_honest(node) {
+            return;
+        }
+        let has = |(_, rounds): &Id| *rounds == at.rounds;
+        let is_own = self.on_disk(node).iter().any(has);
+        let is_known = self.checks.durable.keys().filter(|id| has(id));
+        let is_known = is_known.into_iter().any(|id| self.was_at_quorum(*id));
+        assert!(
+            is_known || (is_own && !at.from_mean),
+            "beginning: node {node} begins at {at:?}, which no quorum has had: {:?}",
+            self.checks.durable
+        );
+    }
+
+    /// A node opens links.
+    pub(super) fn check_opens(&mut self, node: NodeId, opening: &Opening) {
+        self.checks.begun.remove(&node);
+        if !self.is_honest(node) {
+            return;
+        }
+        for (peer, ban) in &opening.bans {
+            self.check_blame(node, *peer, &ban.reason);
+        }
+        if opening.chooses && self.hostile.is_some() {
+            let times = self.checks.choices.entry(node).or_default();
+            *times += 1;
+            assert!(
+                *times <= MOST_CHOICES,
+                "choices: node {node} chooses members for the {times}th time since the members \
+                 have had the checkpoint {:?}",
+                self.checks.common
+            );
+        }
+    }
+
+    /// A node refuses another one, or ends because of it. One that waits for a node which a fault
+    /// concerns may give it up.
+    fn check_blame(&self, node: NodeId, peer: NodeId, reason: &str) {
+        let waits = reason.contains(" waited ") || reason.contains("was started again");
+        let may = !self.is_honest(peer) || (waits && self.checks.disturbed.contains(&peer));
+        assert!(may, "blame: node {node} refuses node {peer}: {reason}");
+    }
+
+    /// The program of a node ends.
+    pub(super) fn check_ends(&self, node: NodeId, outcome: &Outcome) {
+        let Outcome::Failed(error) = outcome else { return };
+        if !self.is_honest(node) {
+            return;
+        }
+        match error {
+            RunError::Failed { failure, .. } => {
+                if let Some(peer) = failure.culprit() {
+                    let reason = failure.describe(&|node| node.to_string());
+                    self.check_blame(node, peer, &reason);
+                }
+            }
+            RunError::Over => self.check_over(node),
+            RunError::Alone(text) if text.starts_with("the run is over") => self.check_over(node),
+            RunError::Setup(error) if self.hostile.is_some() => {
+                panic!("end: node {node} ends by the word of another one: {error}");
+            }
+            _ => {}
+        }
+    }
+
+    /// A node reports its newest checkpoint, unless that is where it has begun.
+    pub(super) fn check_published(&self, node: NodeId, saves: &Saves) {
+        let Some(program) = &self.machines[node.index()].program else { return };
+        let newest = saves.newest.get(&program.cluster.part().id).copied().unwrap_or(0);
+        let begun = self.checks.begun.get(&node).map_or(0, |(rounds, _)| *rounds);
+        if newest > begun {
+            self.check_reported(node, newest);
+        }
+    }
+
+    /// A node says which checkpoints it has.
+    pub(super) fn check_said(&self, node: NodeId, message: &StartMessage) {
+        let Some(program) = &self.machines[node.index()].program else { return };
+        let StartMessage::Ready(saved) = message else { return };
+        let own = saved.nodes.iter().filter(|(of, _)| *of == program.cluster.part().id);
+        for checkpoint in own.flat_map(|(_, all)| all) {
+            self.check_reported(node, checkpoint.rounds);
+        }
+    }
+
+    fn check_reported(&self, node: NodeId, rounds: u64) {
+        let is_there = self.machines[node.index()].files.is_durable(rounds);
+        assert!(is_there, "report: node {node} reports a checkpoint of round {rounds}");
+    }
+
+    /// Time has passed.
+    pub(super) fn check_time(&self) {
+        if !self.hostile.is_some() {
+            return;
+        }
+        let (now, design) = (self.now(), &self.whole.design);
+        if let Every::Time(_) = Every::of(design) {
+            let limits = (design.experiment.run.patience_s, design.experiment.absence.deadline_s);
+            let gap = (1e9 * (LONGEST_GAP + limits.0 + limits.1)) as u64;
+            for (node, (_, since)) in &self.checks.begun {
+                let machine = &self.machines[node.index()];
+                let is_over = machine.rounds >= design.experiment.run.rounds
+                    || machine.program.as_ref().is_none_or(|program| !program.begun);
+                let since = since.0.max(self.healed().0);
+                assert!(
+                    is_over || !self.is_honest(*node) || now.0 <= since + gap,
+                    "schedule: node {node} has written no checkpoint for long"
+                );
+            }
+        }
+        if let Some(bound) = self.bound() {
+            let is_within = now.0 as f64 <= 1e9 * bound || self.is_over();
+            assert!(is_within, "end: the run takes longer than {bound} s");
+        }
+    }
+
+    /// The seconds within which the nodes that are not hostile end; `None` if they are not a
+    /// quorum, or cannot reach each other without the hostile one.
+    ///
+    /// All start within `run.connect_s`. Then the rounds take their gradients, twice that with the
+    /// links. Each of the [interruptions](MOST_INTERRUPTIONS) costs at most all the rounds again,
+    /// the silence of the hostile one until it is given up, and a choice: a lost link, a node that
+    /// has just returned, and two seconds in which all hear of it. Faults add their lengths.
+    pub(super) fn bound(&self) -> Option<f64> {
+        let experiment = &self.whole.design.experiment;
+        let hostile = self.hostile.as_ref()?.node;
+        let topology = &self.whole.design.topology;
+        let nodes = topology.nodes();
+        let honest: Vec<NodeId> =
+            (0..nodes).map(NodeId::from).filter(|node| *node != hostile).collect();
+        if 2 * honest.len() <= nodes || topology.restricted(&honest, &[]).is_err() {
+            return None;
+        }
+        let rounds = experiment.run.rounds as f64;
+        let compute = 2.0 * rounds * experiment.network.compute_ms.unwrap_or(50.0) / 1e3;
+        let silence = experiment.absence.deadline_s + experiment.run.patience_s;
+        let choice = experiment.absence.deadline_s + 10.0;
+        let faults: f64 = self.faults.iter().map(|fault| fault.length.0 as f64 / 1e9).sum();
+        let each = compute + silence + choice;
+        Some(experiment.run.connect_s + compute + MOST_INTERRUPTIONS * each + faults)
+    }
+
     /// Checks the membership that a node has just recorded against those of the others.
     pub(super) fn check_recorded(&mut self, node: NodeId) {
         let design = &self.whole.design;
@@ -22,7 +344,7 @@ impl World<'_> {
             }
         };
         let disks: Vec<Membership> = (0..nodes).map(recorded).collect();
-        check_adopted(&design.topology, node.index(), &disks, &mut self.adopted);
+        check_adopted(&design.topology, node.index(), &disks, &mut self.checks.adopted);
         let Membership { members, cut, .. } = &disks[node.index()];
         check_weights(&design.topology.restricted(members, cut).expect("a part of the topology"));
     }

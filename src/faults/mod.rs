@@ -20,6 +20,8 @@ mod check;
 mod disk;
 mod history;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod liar;
 mod machine;
 mod perform;

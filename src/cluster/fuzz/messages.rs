@@ -26,7 +26,8 @@ pub(super) fn start(bytes: &mut Bytes<'_>, table: &Table, from: NodeId) -> Start
         2 | 3 => StartMessage::Begin(beginning(bytes, table)),
         4 => StartMessage::Written,
         5 => StartMessage::Over,
-        _ => StartMessage::Assembly(news(bytes, table)),
+        6 => StartMessage::Assembly(news(bytes, table)),
+        _ => StartMessage::Assembly(own_news(bytes, table)),
     }
 }
 
@@ -52,8 +53,11 @@ fn saved(bytes: &mut Bytes<'_>, table: &Table, from: NodeId) -> Saved {
         match bytes.byte() % 4 {
             0 => saved.common = checkpoint(bytes, table),
             1 => saved.history = history(bytes, table),
-            _ => {
-                let kept = bytes.list(3, |bytes| checkpoint(bytes, table));
+            kind => {
+                let mut kept = bytes.list(3, |bytes| checkpoint(bytes, table));
+                if kind == 3 {
+                    within(&mut kept, table);
+                }
                 if let Some((_, all)) = saved.nodes.get_mut(which) {
                     *all = kept;
                 }
@@ -73,6 +77,17 @@ fn saved(bytes: &mut Bytes<'_>, table: &Table, from: NodeId) -> Saved {
     let kept = |bytes: &mut Bytes<'_>| bytes.list(3, |bytes| checkpoint(bytes, table));
     let nodes = nodes.into_iter().map(|node| (node, kept(bytes))).collect();
     Saved { nodes, common: checkpoint(bytes, table), history: history(bytes, table) }
+}
+
+/// Checkpoints that its node can have.
+fn within(kept: &mut Vec<CheckpointId>, table: &Table) {
+    let rounds = table.run.design.experiment.run.rounds;
+    for one in kept.iter_mut() {
+        one.membership = one.membership.min(table.membership().id);
+        one.rounds = 1 + one.rounds % rounds;
+    }
+    kept.sort_unstable();
+    kept.dedup();
 }
 
 fn history(bytes: &mut Bytes<'_>, table: &Table) -> Vec<Change> {
@@ -157,6 +172,35 @@ fn news(bytes: &mut Bytes<'_>, table: &Table) -> News {
         (node, view)
     });
     News { views }
+}
+
+/// What the hostile neighbour can say about itself: the next view, of the newest membership or one
+/// that follows it.
+fn own_news(bytes: &mut Bytes<'_>, table: &Table) -> News {
+    let (node, topology) = (table.hostile, &table.run.design.topology);
+    let known = table.peers.news(node).and_then(|news| {
+        news.views.into_iter().find_map(|(of, view)| (of == node).then_some(view))
+    });
+    let neighbours = topology.neighbours(node);
+    let mut linked = bytes.subset(topology.nodes());
+    linked.retain(|peer| neighbours.contains(peer));
+    let late = neighbours.iter().copied().filter(|peer| !linked.contains(peer)).collect();
+    let adopted = match bytes.flag() {
+        true => table.checks.newest,
+        false => {
+            let members = bytes.subset(topology.nodes());
+            Membership::after([table.checks.newest].into_iter(), members, Vec::new()).id
+        }
+    };
+    let results = table.disk.results.as_ref().map(|written| written.number);
+    let number = known.map_or(0, |view| view.number) + 1 + u64::from(bytes.byte());
+    let [agreed, started, has_results, over] = [(); 4].map(|()| bytes.flag());
+    let results = results.filter(|_| has_results);
+    let signature = Vec::new();
+    let mut view =
+        View { number, linked, late, adopted, agreed, started, results, over, signature };
+    view.signature = Named(node).sign(&statement(node, &view));
+    News { views: vec![(node, view)] }
 }
 
 /// Checkpoints of nodes, as a neighbour passes them on.

@@ -68,6 +68,8 @@ pub(super) struct Peers {
     /// Those that have been part of the run.
     begun: BTreeSet<NodeId>,
     adopted: BTreeMap<NodeId, Membership>,
+    /// Those that have results, by their numbers in the topology of the run.
+    finished: BTreeSet<NodeId>,
     assemblies: BTreeMap<NodeId, Assembly>,
 }
 
@@ -89,6 +91,16 @@ impl Peers {
         let mut all: Vec<CheckpointId> = of.map(id).collect();
         all.sort_unstable();
         all
+    }
+
+    /// Whether a node has a checkpoint of this round, by its number in the topology of the run.
+    pub(super) fn has(&self, number: NodeId, rounds: u64) -> bool {
+        self.kept.contains_key(&(number, rounds))
+    }
+
+    /// The nodes that have had results.
+    pub(super) fn finished(&self) -> &BTreeSet<NodeId> {
+        &self.finished
     }
 
     /// The disk of a node is lost.
@@ -241,7 +253,8 @@ impl Peers {
                 work.push_back((node, Input::Record(record)));
             }
             Effect::Failed(_) => _ = self.cores.remove(&node),
-            Effect::RoundDone(_) | Effect::Save(_) | Effect::Finished(_) => {}
+            Effect::Finished(_) => _ = self.finished.insert(self.numbers[node.index()]),
+            Effect::RoundDone(_) | Effect::Save(_) => {}
         }
     }
 
