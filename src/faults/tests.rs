@@ -297,7 +297,14 @@ fn a_killed_node_costs_time_and_no_bits() {
 fn a_node_may_start_again_many_times_while_the_run_gets_on() {
     for policy in ["wait", "continue"] {
         let policy = format!("absence.policy={policy}");
-        let all = ["checkpoint.every_rounds=2", "run.rounds=130", "topology.file=ring:4", &policy];
+        let all = [
+            "rule.kind=d-psgd",
+            "compressor.kind=identity",
+            "checkpoint.every_rounds=2",
+            "run.rounds=130",
+            "topology.file=ring:4",
+            &policy,
+        ];
         let whole = || whole_with(1, &all.map(String::from));
         let kill = |time: u64| {
             let kind = Kind::Kill(vec![NodeId(1)], DiskAfter::Kept);

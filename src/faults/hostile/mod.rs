@@ -102,8 +102,19 @@ pub(super) const ALL: [Kind; 22] = [
     Kind::OldFrames,
 ];
 
-/// What is switched off, as the program does not withstand it yet, and why.
-pub(super) const OPEN: [(Kind, &str); 0] = [];
+/// What no seed contains, and what the program does not withstand about it yet. The checks find each
+/// with `GRADVINE_LIES`.
+pub(super) const OPEN: [(Kind, &str); 9] = [
+    (Kind::Ready, "the checkpoint of one node alone decides where all begin"),
+    (Kind::Begin, "a parent lets nodes begin where no quorum has a checkpoint; a relay is blamed"),
+    (Kind::FinalViews, "one view says that the run is over, and others repeat that"),
+    (Kind::Schedule, "one number of a schedule hides all schedules that follow"),
+    (Kind::Rival, "one neighbour ends a program that has not begun"),
+    (Kind::Leaves, "members are chosen again each time that one neighbour leaves, without a limit"),
+    (Kind::Goodbyes, "the same when it says goodbye"),
+    (Kind::Blames, "the one that is named is refused in place of the one that restarts"),
+    (Kind::Echoes, "places where an earlier attempt began, and schedules, count again"),
+];
 
 /// The most messages that it remembers.
 const MOST_HEARD: usize = 200;
