@@ -118,7 +118,7 @@ fn a_restart_of_a_neighbour_in_each_phase() {
 #[test]
 fn a_goodbye_in_the_rounds_is_an_absence() {
     for (policy, last) in [
-        ("wait", "close, over false, reason Some(\"node 1: the link to node 2 broke"),
+        ("wait", "close, over false, reason Some(\"the link to node 2 broke"),
         ("continue", "open 3 members of change 0, 0 links cut, bans [], to choose"),
     ] {
         let whole = whole(&[&format!("absence.policy={policy}")]);

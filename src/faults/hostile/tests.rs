@@ -142,7 +142,12 @@ fn check(seed: u64, kinds: &[Kind]) -> Result<BTreeMap<Kind, u64>, String> {
     }
     let continues = whole.design.experiment.absence.policy == Policy::Continue;
     // One that has its results may not hear that all others have theirs.
-    let fails = |other: &usize| story.ended[*other].is_some() && story.means[*other].is_none();
+    // And no run begins before all are there.
+    let never = format!("at least {} continue", story.ended.len());
+    let fails = |other: &usize| {
+        let error = story.ended[*other].as_ref();
+        error.is_some_and(|error| !error.contains(&never)) && story.means[*other].is_none()
+    };
     let failed = others().find(|other| !disturbed[*other] && fails(other));
     match failed.filter(|_| continues && is_possible) {
         Some(other) => {
