@@ -16,12 +16,9 @@
 //! * *end*: a run ends within its [bound](World::bound), if the nodes that are not hostile can
 //!   reach each other and are a quorum.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-};
+use std::{collections::BTreeSet, path::Path};
 
-use super::{schedule::Fault, schedule::Kind, world::World};
+use super::{journal::Id, world::World};
 use crate::{
     cluster::{
         Opening, Outcome,
@@ -33,7 +30,7 @@ use crate::{
     drive::{Membership, RunError},
     mixing::Topology,
     run::checkpoint::Every,
-    units::{NodeId, Time},
+    units::NodeId,
 };
 
 /// How often a node may choose members before all members have a later checkpoint: the budget of
@@ -48,52 +45,6 @@ const LONGEST_GAP: f64 = 20.0;
 /// How often a hostile member interrupts a run, at the most: as often as it may be started again,
 /// and once after each of the refusals that double from a minute on.
 const MOST_INTERRUPTIONS: f64 = 30.0;
-
-/// A checkpoint: its membership and its rounds.
-type Id = (u64, u64);
-
-/// What has happened so far, as far as the checks need to know.
-#[derive(Default)]
-pub(super) struct Checks {
-    /// The memberships that nodes have recorded.
-    adopted: BTreeMap<u64, Membership>,
-    /// The nodes on whose disks a checkpoint has been.
-    durable: BTreeMap<Id, BTreeSet<NodeId>>,
-    /// The nodes that have had results, by their mean.
-    results: BTreeMap<u64, BTreeSet<NodeId>>,
-    /// The newest checkpoint that all its members have had.
-    common: Id,
-    /// By node: how often it has chosen since then, where it has begun last, and when that was or
-    /// it has written a checkpoint since.
-    choices: BTreeMap<NodeId, u32>,
-    begun: BTreeMap<NodeId, (u64, Time)>,
-    /// Nodes that ordinary faults concern: others may have to wait for them.
-    disturbed: BTreeSet<NodeId>,
-}
-
-impl Checks {
-    /// For a run with these faults.
-    pub(super) fn new(nodes: usize, faults: &[Fault]) -> Checks {
-        let concerned = |fault: &Fault| match &fault.kind {
-            Kind::Kill(nodes, _)
-            | Kind::Hang(nodes)
-            | Kind::Partition(nodes)
-            | Kind::Slow(nodes, _)
-            | Kind::DiskFull(nodes)
-            | Kind::DiskSlow(nodes, _) => nodes.clone(),
-            Kind::Leave(node) => vec![*node],
-            Kind::Cut(links) | Kind::OneWay(links) | Kind::Reset(links) => {
-                links.iter().flat_map(|(a, b)| [*a, *b]).collect()
-            }
-            Kind::Members(_) | Kind::Stop(_) => Vec::new(),
-        };
-        Checks {
-            adopted: BTreeMap::from([(0, Membership::all(nodes))]),
-            disturbed: faults.iter().flat_map(concerned).collect(),
-            ..Checks::default()
-        }
-    }
-}
 
 impl World<'_> {
     /// Whether a node is not the hostile one.
@@ -111,11 +62,11 @@ impl World<'_> {
 
     /// Whether an ordinary fault concerns a node.
     pub(super) fn is_disturbed(&self, node: NodeId) -> bool {
-        self.checks.disturbed.contains(&node)
+        self.journal.disturbed.contains(&node)
     }
 
     fn was_at_quorum(&self, checkpoint: Id) -> bool {
-        self.checks.durable.get(&checkpoint).is_some_and(|nodes| self.is_quorum(nodes))
+        self.journal.durable.get(&checkpoint).is_some_and(|nodes| self.is_quorum(nodes))
     }
 
     /// The checkpoints that a program has on its disk.
@@ -127,21 +78,21 @@ impl World<'_> {
 
     /// A node has written a checkpoint.
     pub(super) fn check_written(&mut self, node: NodeId, checkpoint: Id) {
-        self.checks.durable.entry(checkpoint).or_default().insert(node);
+        self.journal.durable.entry(checkpoint).or_default().insert(node);
         let now = self.now();
-        if let Some((_, since)) = self.checks.begun.get_mut(&node) {
+        if let Some((_, since)) = self.journal.begun.get_mut(&node) {
             *since = now;
         }
-        if checkpoint > self.checks.common && self.was_common(checkpoint) {
-            self.checks.common = checkpoint;
-            self.checks.choices.clear();
+        if checkpoint > self.journal.common && self.was_common(checkpoint) {
+            self.journal.common = checkpoint;
+            self.journal.choices.clear();
         }
     }
 
     /// Whether all members but the hostile one have had a checkpoint.
     fn was_common(&self, checkpoint: Id) -> bool {
-        let members = self.checks.adopted.get(&checkpoint.0);
-        let holders = self.checks.durable.get(&checkpoint);
+        let members = self.journal.adopted.get(&checkpoint.0);
+        let holders = self.journal.durable.get(&checkpoint);
         let (Some(members), Some(holders)) = (members, holders) else { return false };
         let mut honest = members.members.iter().filter(|node| self.is_honest(**node));
         honest.all(|node| holders.contains(node))
@@ -149,16 +100,16 @@ impl World<'_> {
 
     /// A node has removed all that it had before and has no longer; it begins there, if it does.
     pub(super) fn check_removed(&self, node: NodeId, before: &[Id], at: Option<&Beginning>) {
-        if !self.hostile.is_some() || !self.is_honest(node) {
+        if self.hostile.is_none() || !self.is_honest(node) {
             return;
         }
         let after = self.on_disk(node);
         let begins = at.is_some_and(|at| {
-            let mut all = self.checks.durable.keys().filter(|(_, rounds)| *rounds == at.rounds);
+            let mut all = self.journal.durable.keys().filter(|(_, rounds)| *rounds == at.rounds);
             all.any(|checkpoint| self.was_at_quorum(*checkpoint))
         });
         for removed in before.iter().filter(|checkpoint| !after.contains(checkpoint)) {
-            let mut later = self.checks.durable.keys().filter(|other| *other > removed);
+            let mut later = self.journal.durable.keys().filter(|other| *other > removed);
             let is_replaced = later.any(|other| self.was_at_quorum(*other));
             assert!(
                 is_replaced || begins || !self.was_common(*removed),
@@ -172,15 +123,15 @@ impl World<'_> {
     pub(super) fn check_results(&mut self, node: NodeId) {
         if let Some(results) = &self.machines[node.index()].results {
             let mean = digest::short(&results.mean);
-            self.checks.results.entry(mean).or_default().insert(node);
+            self.journal.results.entry(mean).or_default().insert(node);
         }
     }
 
     /// A node takes the run for over.
     pub(super) fn check_over(&self, node: NodeId) {
         if self.hostile.is_some() && self.is_honest(node) {
-            let has_quorum = self.checks.results.values().any(|nodes| self.is_quorum(nodes));
-            let results = &self.checks.results;
+            let has_quorum = self.journal.results.values().any(|nodes| self.is_quorum(nodes));
+            let results = &self.journal.results;
             assert!(has_quorum, "results: node {node} takes the run for over: {results:?}");
         }
     }
@@ -188,24 +139,24 @@ impl World<'_> {
     /// The rounds of a node begin there, as one of the members of its links.
     pub(super) fn check_begins(&mut self, node: NodeId, at: &Beginning) {
         let now = self.now();
-        self.checks.begun.insert(node, (at.rounds, now));
-        if at.rounds == 0 || !self.hostile.is_some() || !self.is_honest(node) {
+        self.journal.begun.insert(node, (at.rounds, now));
+        if at.rounds == 0 || self.hostile.is_none() || !self.is_honest(node) {
             return;
         }
         let has = |(_, rounds): &Id| *rounds == at.rounds;
         let is_own = self.on_disk(node).iter().any(has);
-        let is_known = self.checks.durable.keys().filter(|id| has(id));
-        let is_known = is_known.into_iter().any(|id| self.was_at_quorum(*id));
+        let mut known = self.journal.durable.keys().filter(|id| has(id));
+        let is_known = known.any(|id| self.was_at_quorum(*id));
         assert!(
             is_known || (is_own && !at.from_mean),
             "beginning: node {node} begins at {at:?}, which no quorum has had: {:?}",
-            self.checks.durable
+            self.journal.durable
         );
     }
 
     /// A node opens links.
     pub(super) fn check_opens(&mut self, node: NodeId, opening: &Opening) {
-        self.checks.begun.remove(&node);
+        self.journal.begun.remove(&node);
         if !self.is_honest(node) {
             return;
         }
@@ -213,13 +164,13 @@ impl World<'_> {
             self.check_blame(node, *peer, &ban.reason);
         }
         if opening.chooses && self.hostile.is_some() {
-            let times = self.checks.choices.entry(node).or_default();
+            let times = self.journal.choices.entry(node).or_default();
             *times += 1;
             assert!(
                 *times <= MOST_CHOICES,
                 "choices: node {node} chooses members for the {times}th time since the members \
                  have had the checkpoint {:?}",
-                self.checks.common
+                self.journal.common
             );
         }
     }
@@ -228,7 +179,7 @@ impl World<'_> {
     /// concerns may give it up.
     fn check_blame(&self, node: NodeId, peer: NodeId, reason: &str) {
         let waits = reason.contains(" waited ") || reason.contains("was started again");
-        let may = !self.is_honest(peer) || (waits && self.checks.disturbed.contains(&peer));
+        let may = !self.is_honest(peer) || (waits && self.journal.disturbed.contains(&peer));
         assert!(may, "blame: node {node} refuses node {peer}: {reason}");
     }
 
@@ -258,7 +209,7 @@ impl World<'_> {
     pub(super) fn check_published(&self, node: NodeId, saves: &Saves) {
         let Some(program) = &self.machines[node.index()].program else { return };
         let newest = saves.newest.get(&program.cluster.part().id).copied().unwrap_or(0);
-        let begun = self.checks.begun.get(&node).map_or(0, |(rounds, _)| *rounds);
+        let begun = self.journal.begun.get(&node).map_or(0, |(rounds, _)| *rounds);
         if newest > begun {
             self.check_reported(node, newest);
         }
@@ -281,14 +232,14 @@ impl World<'_> {
 
     /// Time has passed.
     pub(super) fn check_time(&self) {
-        if !self.hostile.is_some() {
+        if self.hostile.is_none() {
             return;
         }
         let (now, design) = (self.now(), &self.whole.design);
         if let Every::Time(_) = Every::of(design) {
             let limits = (design.experiment.run.patience_s, design.experiment.absence.deadline_s);
             let gap = (1e9 * (LONGEST_GAP + limits.0 + limits.1)) as u64;
-            for (node, (_, since)) in &self.checks.begun {
+            for (node, (_, since)) in &self.journal.begun {
                 let machine = &self.machines[node.index()];
                 let is_over = machine.rounds >= design.experiment.run.rounds
                     || machine.program.as_ref().is_none_or(|program| !program.begun);
@@ -344,7 +295,7 @@ impl World<'_> {
             }
         };
         let disks: Vec<Membership> = (0..nodes).map(recorded).collect();
-        check_adopted(&design.topology, node.index(), &disks, &mut self.checks.adopted);
+        check_adopted(&design.topology, node.index(), &disks, &mut self.journal.adopted);
         let Membership { members, cut, .. } = &disks[node.index()];
         check_weights(&design.topology.restricted(members, cut).expect("a part of the topology"));
     }

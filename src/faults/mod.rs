@@ -22,6 +22,8 @@ mod history;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod journal;
+#[cfg(test)]
 mod liar;
 mod machine;
 mod perform;

@@ -75,7 +75,7 @@ pub(super) struct World<'a> {
     #[cfg(test)]
     pub hostile: Option<super::hostile::Hostile>,
     #[cfg(test)]
-    pub checks: super::check::Checks,
+    pub journal: super::journal::Journal,
 }
 
 impl<'a> World<'a> {
@@ -119,7 +119,7 @@ impl<'a> World<'a> {
             #[cfg(test)]
             hostile: None,
             #[cfg(test)]
-            checks: super::check::Checks::new(topology.nodes(), faults),
+            journal: super::journal::Journal::new(topology.nodes(), faults),
         };
         for node in 0..topology.nodes() {
             world.post(0, Happening::Start(node.into()));
