@@ -192,8 +192,9 @@ fn hostile_members_cost_their_own_places() {
 #[ignore = "slow"]
 fn each_kind_alone_costs_its_own_place() {
     for kind in closed() {
-        let times = expect(EACH, &[kind]);
-        let is_done = times.get(&kind).is_some_and(|times| *times > 0);
+        let does = |seeds| expect(seeds, &[kind]).contains_key(&kind);
+        // Some need a choice of members, which few seeds have.
+        let is_done = does(EACH) || (EACH.end..SEEDS.end).any(|seed| does(seed..seed + 1));
         assert!(is_done || kind == Kind::Stays, "{kind:?} is never done");
     }
 }
