@@ -15,7 +15,7 @@ pub(crate) fn of_bytes(bytes: &[u8]) -> String {
 }
 
 /// SHA-256 of numbers in little-endian bytes.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Hasher(Sha256);
 
 impl Hasher {
@@ -31,22 +31,31 @@ impl Hasher {
         self.0.update(number.to_le_bytes());
     }
 
+    pub(crate) fn add_bytes(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The first 8 bytes of the SHA-256 of all bytes, the first one highest.
+    pub(crate) fn beginning(self) -> u64 {
+        u64::from_be_bytes(*self.0.finalize().first_chunk().expect("32 bytes"))
+    }
+
+    /// The first half of the SHA-256 of all bytes so far.
+    pub(crate) fn fingerprint(&self) -> [u8; 16] {
+        *self.0.clone().finalize().first_chunk().expect("32 bytes")
+    }
+
     /// The SHA-256 of all bytes, in hexadecimal digits.
     pub(crate) fn finish(self) -> String {
         hex(&self.0.finalize())
     }
 }
 
-/// The first half of the SHA-256 of a vector: nobody can find two vectors with the same one.
-pub(crate) fn fingerprint(x: &[f32]) -> [u8; 16] {
-    let mut hasher = Hasher::default();
-    hasher.add_floats(x);
-    *hasher.0.finalize().first_chunk().expect("32 bytes")
-}
-
 /// A number that tells two models apart: the first 8 bytes of the SHA-256.
 pub(crate) fn short(x: &[f32]) -> u64 {
-    u64::from_str_radix(&of_model(x)[..16], 16).expect("hexadecimal digits")
+    let mut hasher = Hasher::default();
+    hasher.add_floats(x);
+    hasher.beginning()
 }
 
 /// The run's digest: SHA-256 over the SHA-256s (raw bytes) of the nodes' models in node order, then
@@ -66,7 +75,9 @@ pub(crate) fn of_run<'a>(
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |number: u8| char::from(DIGITS[usize::from(number)]);
+    bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 pub(crate) fn unhex(text: &str) -> Option<[u8; 32]> {
@@ -78,4 +89,21 @@ pub(crate) fn unhex(text: &str) -> Option<[u8; 32]> {
         *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
     }
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The SHA-256 of "abc" in FIPS 180-4.
+    #[test]
+    fn digits_and_beginning_of_a_known_digest() {
+        let text = of_bytes(b"abc");
+        assert_eq!(text, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(unhex(&text).map(|bytes| hex(&bytes)), Some(text));
+        let mut hasher = Hasher::default();
+        hasher.add_bytes(b"abc");
+        assert_eq!(hasher.fingerprint()[..8], 0xba78_16bf_8f01_cfea_u64.to_be_bytes());
+        assert_eq!(hasher.beginning(), 0xba78_16bf_8f01_cfea);
+    }
 }

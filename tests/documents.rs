@@ -113,6 +113,71 @@ fn the_site_has_each_page_once() {
     }
 }
 
+/// The names in all comments `<!-- test: a, b -->` of a text.
+fn tests_named_in(text: &str) -> Vec<String> {
+    let comments = text.split("<!-- test: ").skip(1).filter_map(|rest| rest.split_once("-->"));
+    let names = comments.flat_map(|(names, _)| names.split(','));
+    names.map(|name| name.trim().to_string()).collect()
+}
+
+/// The names of the functions in all sources of Rust and Python.
+fn functions() -> BTreeSet<String> {
+    let (mut all, mut due) = (BTreeSet::new(), Vec::new());
+    due.extend(["bindings", "crates", "src", "tests"].map(|folder| root().join(folder)));
+    while let Some(path) = due.pop() {
+        if path.is_dir() && !path.ends_with("target") && !path.ends_with("node_modules") {
+            due.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|end| end == "rs" || end == "py") {
+            let text = fs::read_to_string(&path).unwrap();
+            let after = ["fn ", "def "].map(|word| text.split(word).skip(1).collect::<Vec<_>>());
+            let names = after.iter().flatten().filter_map(|rest| rest.split_once('('));
+            all.extend(names.map(|(name, _)| name.to_string()));
+        }
+    }
+    all
+}
+
+/// The rows of tables, the items of lists and the paragraphs of a page, but for the sections with
+/// these headings.
+fn statements<'t>(text: &'t str, but: &[&str]) -> Vec<&'t str> {
+    let mut all = Vec::new();
+    for section in text.split("\n## ").skip(1) {
+        let (heading, rest) = section.split_once('\n').unwrap_or((section, ""));
+        if but.contains(&heading) {
+            continue;
+        }
+        for block in rest.split("\n\n").map(str::trim).filter(|block| !block.is_empty()) {
+            match block.chars().next() {
+                Some('|') => all.extend(block.lines().skip(2)),
+                Some('-') => all.extend(block.split("\n- ")),
+                _ => all.push(block),
+            }
+        }
+    }
+    all.retain(|statement| !statement.ends_with(':'));
+    all
+}
+
+#[test]
+fn each_promise_about_trust_names_the_test_that_shows_it() {
+    let page = fs::read_to_string(root().join("docs/security.md")).unwrap();
+    let but = ["What is where", "What is not protected"];
+    let lacks = |statement: &&str| tests_named_in(statement).is_empty();
+    let bare: Vec<&str> = statements(&page, &but).into_iter().filter(lacks).collect();
+    assert!(bare.is_empty(), "docs/security.md: no `<!-- test: NAME -->`:\n{}", bare.join("\n"));
+    let functions = functions();
+    let (mut count, mut wrong) = (0, Vec::new());
+    for (page, text) in documents() {
+        for name in tests_named_in(&text) {
+            count += 1;
+            if !functions.contains(&name) {
+                wrong.push(format!("{}: no test has the name {name}", page.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty() && count > 20, "{count} names\n{}", wrong.join("\n"));
+}
+
 #[cfg(feature = "net")]
 #[test]
 fn the_change_log_names_the_wire_format() {
@@ -128,4 +193,8 @@ fn these_checks_find_what_they_look_for() {
     assert_eq!(anchors(page), BTreeSet::from(["a-first-and-more".to_string()]));
     assert_eq!(anchors("## [Time to 92 %](x.md)\n"), BTreeSet::from(["time-to-92-".to_string()]));
     assert_eq!(target(Path::new("docs/a.md"), "../c.md"), Path::new("c.md"));
+    assert_eq!(tests_named_in("a <!-- test: b, c --> d <!-- test: e -->"), ["b", "c", "e"]);
+    let page = "# A\n\nx\n\n## B\n\nSo:\n\n| h |\n|---|\n| r |\n\n- i\n- j\n\np\nq\n\n## C\n\nz\n";
+    assert_eq!(statements(page, &["C"]), ["| r |", "- i", "j", "p\nq"]);
+    assert!(functions().contains("these_checks_find_what_they_look_for"));
 }

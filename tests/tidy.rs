@@ -65,7 +65,7 @@ const LAYERS: &[(&str, May)] = &[
     ("study", May::Above),
     ("plan", May::Above),
     ("doctor", May::Above),
-    ("enrol", May::Only("digest config mixing data learn experiment run net units")),
+    ("enrol", May::Only("printable digest config mixing data learn experiment run net units")),
     ("reference", May::Only("data mixing learn experiment links run")),
     ("export", May::Only("config data files run")),
     ("onnx", May::Only("digest config data learn")),

@@ -7,11 +7,13 @@
 //! * Otherwise node 0 names the next round when `checkpoint.every_s` have passed. It chooses one
 //!   that is far enough ahead for the message to reach every node before; a node that has passed it
 //!   writes none, and the checkpoint is of no use.
-//! * Upon a durable checkpoint, a node tells its neighbours. Upon the report of a neighbour about
-//!   other nodes, it passes that on. What it has itself it knows itself: no report may say so.
-//! * Node 0 announces the newest round of which every node has a checkpoint. Upon that, a node
-//!   removes those before the one that was the newest until then, if it has the new one, or a newer
-//!   one, itself.
+//! * After a start again the first intervals are short, and each is twice as long as the one
+//!   before. So a run whose programs are killed more often than `checkpoint.every_s` loses about
+//!   half of its time, and goes on.
+//! * Upon a durable checkpoint, a node [says so](super::statements) to all others.
+//! * Node 0 names the newest round of which every node has a checkpoint. Upon that, a node removes
+//!   those before the one that was the newest until then. It does so only if each node has said
+//!   that it has this one or a newer one, and if it has one itself.
 
 use std::{
     collections::VecDeque,
@@ -20,11 +22,12 @@ use std::{
 
 use super::{
     effect::Effect,
-    message::{Beginning, CheckpointSchedule, Saves, Stamp},
+    message::{Beginning, CheckpointSchedule, Stamp},
+    part::Part,
+    statements::{Said, Statements},
 };
 use crate::{
     drive::Change,
-    mixing::Topology,
     run::checkpoint::Every,
     units::{NodeId, Round},
 };
@@ -36,11 +39,12 @@ const CROSSING: Duration = Duration::from_secs(1);
 /// that a message takes to cross the network.
 const PATIENCE: u32 = 3;
 
-/// How many schedules a node follows in so many intervals.
-const MOST_SCHEDULES: (usize, u32) = (3, 2);
+/// How many schedules a node follows in so many intervals: a few short ones after a start again.
+const MOST_SCHEDULES: (usize, u32) = (8, 2);
 
-/// The most schedules of checkpoints that a node may have missed while its links were lost.
-const MOST_MISSED: u64 = 1 << 20;
+/// The part of `checkpoint.every_s` after which a run that was started again writes the first
+/// checkpoint.
+const FIRST: u32 = 16;
 
 /// The rounds from which the run continues if no checkpoint is due before its end.
 const AT_THE_END: Round = Round(u64::MAX);
@@ -55,14 +59,17 @@ pub(crate) struct Checkpointing {
     every: Every,
     /// Rounds after which none is needed: the run is over.
     last: Option<u64>,
+    /// The rounds of the run.
+    rounds: u64,
     /// When this node continued, and after how many rounds.
     started: (Instant, u64),
-    known: Saves,
-    /// Whether something was learnt since the last look.
-    is_new: bool,
+    /// The rounds of this node's newest durable checkpoint.
+    own: u64,
     /// The newest round of which every node has a checkpoint.
     common: u64,
-    /// At node 0: when the last schedule was made, and when all nodes had passed its round.
+    /// At node 0: the time between two checkpoints, when the last schedule was made, and when all
+    /// nodes had passed its round.
+    interval: Duration,
     scheduled: Instant,
     passed: Option<Instant>,
     /// The schedule that was looked at last.
@@ -80,41 +87,45 @@ pub(crate) struct Checkpointing {
 }
 
 impl Checkpointing {
-    /// For a node that continues there, in this membership; `last`: rounds after which none is
-    /// needed.
+    /// For a node that continues there; `last`: rounds after which none is needed. `is_again`: the
+    /// run was started again.
     pub(crate) fn new(
         now: Instant,
         (every, last): (Every, Option<u64>),
-        topology: &Topology,
-        me: NodeId,
+        part: &Part<'_>,
         at: &Beginning,
-        membership: u64,
+        is_again: bool,
     ) -> Checkpointing {
+        let (topology, me) = (part.topology(), part.id);
         let rounds = at.rounds;
         let (mut distances, mut order) = (Vec::new(), Vec::new());
         topology.graph().distances(NodeId(0), &mut distances, &mut order);
         let distance = distances.iter().copied().filter(|far| *far != u32::MAX).max();
-        let mut saves = Checkpointing {
+        let interval = match every {
+            Every::Time(every) if is_again => every / FIRST,
+            Every::Time(every) => every,
+            Every::Rounds(_) | Every::Once(_) | Every::Never => Duration::ZERO,
+        };
+        Checkpointing {
             me,
             nodes: topology.nodes(),
             distance: distance.unwrap_or(0),
             every,
             last,
+            rounds: part.design().experiment.run.rounds,
             started: (now, rounds),
-            known: Saves::default(),
-            is_new: false,
+            own: rounds,
             common: rounds,
+            interval,
             scheduled: now,
             passed: None,
             schedule: CheckpointSchedule { number: 0, next: rounds, common: rounds },
             followed: VecDeque::new(),
-            membership,
+            membership: part.membership.id,
             history: at.history.clone(),
             from_mean: at.from_mean,
             returned: None,
-        };
-        saves.saved(rounds);
-        saves
+        }
     }
 
     /// The first request for a snapshot.
@@ -144,9 +155,9 @@ impl Checkpointing {
         Some(returned)
     }
 
-    /// The newest round of which every node has a checkpoint.
-    pub(crate) fn common(&self) -> u64 {
-        self.common
+    /// Whether every node has had a checkpoint since the rounds began.
+    pub(crate) fn has_advanced(&self) -> bool {
+        self.common > self.started.1
     }
 
     /// The nodes that have returned.
@@ -155,54 +166,37 @@ impl Checkpointing {
     }
 
     /// Upon a durable checkpoint of this node.
-    pub(crate) fn saved(&mut self, rounds: u64) {
-        self.add(self.me, rounds);
+    pub(crate) fn saved(&mut self, rounds: u64, statements: &mut Statements) {
+        self.own = self.own.max(rounds);
+        statements.say(Said::Saved(self.own));
     }
 
-    /// Upon the newest checkpoints of nodes, as a neighbour passes them on.
-    pub(crate) fn hear(&mut self, saved: &[(NodeId, u64)]) {
-        for &(node, rounds) in saved {
-            if node != self.me && node.index() < self.nodes {
-                self.add(node, rounds);
-            }
-        }
+    /// The rounds of the newest checkpoints of all nodes.
+    fn newest(&self, statements: &Statements) -> impl Iterator<Item = u64> {
+        let (first, me, own) = (self.started.1, self.me, self.own);
+        (0..self.nodes).map(NodeId::from).map(move |node| match node == me {
+            true => own,
+            // All have begun there.
+            false => statements.saved(node).unwrap_or(first),
+        })
     }
 
-    fn add(&mut self, node: NodeId, rounds: u64) {
-        let known = self.known.newest.entry(node).or_insert(0);
-        self.is_new |= rounds > *known;
-        *known = rounds.max(*known);
-    }
-
-    /// Upon a schedule that a neighbour passes on. Node 0 makes them, and takes none.
-    pub(crate) fn hear_schedule(&mut self, schedule: CheckpointSchedule) {
-        let known = self.known.schedule.number;
-        // One false number must not hide all that follow.
-        let is_near = schedule.number <= known.saturating_add(MOST_MISSED);
-        if self.me != NodeId(0) && is_near && schedule.number > known {
-            (self.known.schedule, self.is_new) = (schedule, true);
-        }
-    }
-
-    /// Upon a tick in this round of the node: publishes what is new, and removes checkpoints that
-    /// nobody needs. May return after which round the next one is written.
+    /// Upon a tick in this round of the node: removes checkpoints that nobody needs. May return
+    /// after which round the next one is written.
     pub(crate) fn look(
         &mut self,
         now: Instant,
         round: Round,
+        statements: &mut Statements,
         out: &mut Vec<Effect>,
     ) -> Option<Round> {
         if self.me == NodeId(0) {
-            self.plan(now, round);
+            self.plan(now, round, statements);
         }
-        if !std::mem::take(&mut self.is_new) {
-            return None;
-        }
-        out.push(Effect::Publish(self.known.clone()));
-        let schedule = self.known.schedule;
-        let own = self.known.newest.get(&self.me).copied().unwrap_or(0);
-        // A false message of a neighbour must not remove what this node needs.
-        if schedule.common > self.common && schedule.common <= own {
+        let schedule = statements.schedule()?;
+        // Neither node 0 nor another node alone can remove what this node needs.
+        let all_have = |common: u64| self.newest(statements).all(|newest| newest >= common);
+        if schedule.common > self.common && all_have(schedule.common) {
             // The one before stays, too: the newest may be damaged at some nodes.
             let before = std::mem::replace(&mut self.common, schedule.common);
             out.push(Effect::Retain(before));
@@ -214,7 +208,7 @@ impl Checkpointing {
     }
 
     /// Whether this node writes the next checkpoint of a schedule: in a fixed rhythm it follows
-    /// none, and false ones must not keep the disk busy.
+    /// none, and node 0 must not keep the disks busy.
     fn follows(&mut self, now: Instant) -> bool {
         let Every::Time(every) = self.every else { return false };
         let (most, intervals) = MOST_SCHEDULES;
@@ -230,11 +224,9 @@ impl Checkpointing {
     }
 
     /// Makes the schedule, at node 0.
-    fn plan(&mut self, now: Instant, round: Round) {
-        let newest = |node: usize| self.known.newest.get(&node.into()).copied();
-        let all = || (0..self.nodes).map(newest);
-        let (oldest, latest) =
-            (all().min().flatten().unwrap_or(0), all().max().flatten().unwrap_or(0));
+    fn plan(&mut self, now: Instant, round: Round, statements: &mut Statements) {
+        let oldest = self.newest(statements).min().unwrap_or(0);
+        let latest = self.newest(statements).max().unwrap_or(0);
         let (common, next) = match self.every {
             Every::Never => return,
             // All nodes know them.
@@ -244,30 +236,35 @@ impl Checkpointing {
                 let common = if oldest == latest { oldest } else { self.common };
                 let waits = common < self.schedule.next;
                 let due =
-                    now - self.scheduled >= every && (!waits || self.is_missed(now, round, every));
-                (common, if due { self.far_enough(now, round) } else { self.schedule.next })
+                    now - self.scheduled >= self.interval && (!waits || self.is_missed(now, round));
+                let next = self.far_enough(now, round);
+                match due && next <= self.rounds {
+                    true => {
+                        (self.scheduled, self.passed) = (now, None);
+                        self.interval = every.min(2 * self.interval);
+                        (common, next)
+                    }
+                    // None is due, or none before the run is over.
+                    false => (common, self.schedule.next),
+                }
             }
         };
         if common > self.schedule.common || next > self.schedule.next {
-            if next > self.schedule.next {
-                (self.scheduled, self.passed) = (now, None);
-            }
-            let number = self.known.schedule.number + 1;
-            let schedule = CheckpointSchedule { number, next, common };
-            (self.known.schedule, self.is_new) = (schedule, true);
+            let number = self.schedule.number + 1;
+            statements.say(Said::Schedule(CheckpointSchedule { number, next, common }));
         }
     }
 
     /// Whether all nodes have passed the scheduled round so long ago that some have no checkpoint
     /// of it. Until then another schedule would only take its place, again and again.
-    fn is_missed(&mut self, now: Instant, round: Round, every: Duration) -> bool {
+    fn is_missed(&mut self, now: Instant, round: Round) -> bool {
         let hops = self.distance + 1;
         // The others are at most as many rounds behind as they are far away.
         if round.0 < self.schedule.next.saturating_add(2 * u64::from(hops)) {
             return false;
         }
         let passed = *self.passed.get_or_insert(now);
-        now - passed >= PATIENCE * every.max(CROSSING * hops)
+        now - passed >= PATIENCE * self.interval.max(CROSSING * hops)
     }
 
     /// A round that no node reaches before it knows of it.
@@ -301,40 +298,110 @@ impl Checkpointing {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::{
+        cluster::{
+            members::keys::Named,
+            statements::{Retained, Statement, news},
+        },
+        drive::Membership,
+        experiment::Experiment,
+        run::Whole,
+    };
 
     const TICK: Duration = Duration::from_millis(100);
 
+    fn whole(topology: &str) -> Whole {
+        let settings = [
+            &format!("topology.file={topology}"),
+            "run.rounds=10000",
+            "data.source=synthetic",
+            "model.kind=least-squares",
+            "rule.kind=d-psgd",
+            "compressor.kind=identity",
+        ];
+        let settings = settings.map(|text| text.to_string());
+        Whole::new(Experiment::parse("", &settings).unwrap()).unwrap()
+    }
+
     /// One node of a run whose rounds take some ticks each.
-    struct Node {
+    struct Node<'a> {
+        part: Part<'a>,
         saves: Checkpointing,
+        statements: Statements,
         round: u64,
         request: Option<u64>,
         saved: Vec<u64>,
         retained: u64,
-        published: Option<Saves>,
+        told: Retained,
+        /// What each neighbour was told.
+        sent: Vec<(NodeId, u64)>,
     }
 
-    struct Network {
-        topology: Topology,
-        nodes: Vec<Node>,
+    impl<'a> Node<'a> {
+        /// A node that begins after so many rounds.
+        fn new(whole: &'a Whole, node: usize, now: Instant, every: Every, at: u64) -> Node<'a> {
+            let design = &whole.design;
+            let (id, nodes) = (NodeId::from(node), design.topology.nodes());
+            let part = Part::new(design, id, Membership::all(nodes)).unwrap();
+            let statements = Statements::new(&part, Arc::new(Named(id)), 1);
+            let begins = Beginning { rounds: at, ..Beginning::default() };
+            let saves = Checkpointing::new(now, (every, None), &part, &begins, at > 0);
+            let sent = part.neighbours.iter().map(|peer| (peer.node, 0)).collect();
+            let (told, saved) = (Retained::default(), Vec::new());
+            Node {
+                part,
+                saves,
+                statements,
+                round: at,
+                request: None,
+                saved,
+                retained: 0,
+                told,
+                sent,
+            }
+        }
+
+        /// A tick: what is removed, and what the neighbours are told.
+        fn look(&mut self, now: Instant) {
+            let mut out = Vec::new();
+            let (round, statements) = (Round(self.round), &mut self.statements);
+            if let Some(round) = self.saves.look(now, round, statements, &mut out) {
+                self.request = Some(round.0);
+            }
+            statements.tell(now, &mut out);
+            for effect in out {
+                match effect {
+                    Effect::Tell(statements) => self.told = statements,
+                    Effect::Retain(rounds) => self.retained = rounds,
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+
+        fn says(&mut self, node: u32, said: Said) {
+            let (node, keys) = (NodeId(node), Named(NodeId(node)));
+            let statement = Statement::signed(&keys, (node, node), (0, 1), said);
+            let from = self.part.neighbours[0].node;
+            self.statements.hear(from, vec![statement]).unwrap();
+        }
+    }
+
+    struct Network<'a> {
+        whole: &'a Whole,
+        nodes: Vec<Node<'a>>,
         now: Instant,
         ticks: u64,
     }
 
-    impl Network {
-        fn new(spec: &str, every: Duration) -> Network {
-            let now = Instant::now();
-            let topology = Topology::parse(spec, 0).unwrap();
-            let node = |node: usize| {
-                let at = Beginning::default();
-                let every = (Every::Time(every), None);
-                let saves = Checkpointing::new(now, every, &topology, node.into(), &at, 0);
-                let (round, retained) = (0, 0);
-                Node { saves, round, request: None, saved: Vec::new(), retained, published: None }
-            };
-            let nodes = (0..topology.nodes()).map(node).collect();
-            Network { topology, nodes, now, ticks: 0 }
+    impl<'a> Network<'a> {
+        /// Nodes that begin after so many rounds.
+        fn new(whole: &'a Whole, every: Duration, at: u64) -> Network<'a> {
+            let (now, nodes) = (Instant::now(), 0..whole.design.topology.nodes());
+            let node = |node| Node::new(whole, node, now, Every::Time(every), at);
+            Network { whole, nodes: nodes.map(node).collect(), now, ticks: 0 }
         }
 
         /// Lets time pass. News crosses a link in a tick; a round takes `pace` ticks, and nodes
@@ -342,31 +409,24 @@ mod tests {
         fn tick(&mut self, pace: u64) {
             self.now += TICK;
             self.ticks += 1;
-            let before: Vec<_> = self.nodes.iter().map(|node| node.published.clone()).collect();
+            let mut crossing = Vec::new();
+            for node in &mut self.nodes {
+                for (peer, sent) in &mut node.sent {
+                    crossing.push((node.part.id, *peer, news(&node.told, sent)));
+                }
+            }
+            for (from, to, statements) in crossing {
+                self.nodes[to.index()].statements.hear(from, statements).unwrap();
+            }
             let (mut far, mut order) = (Vec::new(), Vec::new());
-            self.topology.graph().distances(NodeId(0), &mut far, &mut order);
+            self.whole.design.topology.graph().distances(NodeId(0), &mut far, &mut order);
             for (index, node) in self.nodes.iter_mut().enumerate() {
-                for peer in self.topology.neighbours(index.into()) {
-                    let Some(saves) = &before[peer.index()] else { continue };
-                    let newest: Vec<_> = saves.newest.iter().map(|(n, r)| (*n, *r)).collect();
-                    node.saves.hear(&newest);
-                    node.saves.hear_schedule(saves.schedule);
-                }
-                node.round = (self.ticks / pace).saturating_sub(u64::from(far[index]));
-                let mut out = Vec::new();
-                if let Some(round) = node.saves.look(self.now, Round(node.round), &mut out) {
-                    node.request = Some(round.0);
-                }
-                for effect in out {
-                    match effect {
-                        Effect::Publish(saves) => node.published = Some(saves),
-                        Effect::Retain(rounds) => node.retained = rounds,
-                        other => panic!("{other:?}"),
-                    }
-                }
+                let rounds = (self.ticks / pace).saturating_sub(u64::from(far[index]));
+                node.round = node.round.max(node.saves.started.1 + rounds);
+                node.look(self.now);
                 if let Some(round) = node.request.take_if(|round| *round <= node.round) {
                     assert!(node.saves.stamp(round).is_some());
-                    node.saves.saved(round);
+                    node.saves.saved(round, &mut node.statements);
                     node.saved.push(round);
                 }
             }
@@ -375,10 +435,11 @@ mod tests {
 
     #[test]
     fn short_intervals_and_slow_rounds_write_checkpoints_that_all_nodes_have() {
+        let whole = whole("ring:8");
         // Intervals shorter than a schedule takes, and rounds longer than an interval.
         for (every, pace, ticks) in [(0.1, 1, 600), (1.0, 1, 600), (1.0, 50, 6000), (60.0, 1, 3000)]
         {
-            let mut network = Network::new("ring:8", Duration::from_secs_f64(every));
+            let mut network = Network::new(&whole, Duration::from_secs_f64(every), 0);
             (0..ticks).for_each(|_| network.tick(pace));
             let first = &network.nodes[0];
             assert!(first.saved.len() >= 4, "{every:?}, {pace}: {:?}", first.saved);
@@ -390,55 +451,72 @@ mod tests {
         }
     }
 
+    /// A run that was started again writes the first checkpoint soon, then in growing intervals.
     #[test]
-    fn false_schedules_neither_keep_the_disk_busy_nor_stop_the_true_ones() {
-        let mut network = Network::new("ring:4", Duration::from_secs(10));
+    fn after_a_start_again_checkpoints_come_early() {
+        let whole = whole("ring:4");
+        let saved = |at| {
+            let mut network = Network::new(&whole, Duration::from_secs(64), at);
+            (0..3000).for_each(|_| network.tick(1));
+            network.nodes.swap_remove(2).saved
+        };
+        let first = saved(0);
+        assert!(first.len() == 4 && first[0] > 640, "{first:?}");
+        let again = saved(100);
+        // After about 4, 12, 28, 60 s, then each 64 s.
+        assert!(again.len() == 7 && again[0] < 200, "{again:?}");
+        let intervals: Vec<u64> = again.windows(2).map(|two| two[1] - two[0]).collect();
+        assert!(intervals.is_sorted() && intervals[5] >= 640, "{again:?}");
+    }
+
+    #[test]
+    fn a_busy_node_0_does_not_keep_the_disks_busy() {
+        let whole = whole("ring:4");
+        let mut network = Network::new(&whole, Duration::from_secs(10), 0);
         for tick in 0..1000 {
             network.tick(1);
             let node = &mut network.nodes[2];
-            let CheckpointSchedule { number, .. } = node.saves.known.schedule;
+            let number = node.saves.schedule.number;
             if tick > 500 {
                 let next = node.round + 1;
                 let schedule = CheckpointSchedule { number: number + 1, next, common: 0 };
-                node.saves.hear_schedule(schedule);
+                node.says(0, Said::Schedule(schedule));
             }
         }
-        // At most three in 20 s.
+        // At most eight in 20 s.
         let saved = &network.nodes[2].saved;
-        assert!(saved.len() >= 4 && saved.len() <= 4 + 3 * 3, "{saved:?}");
+        assert!(saved.len() >= 4 && saved.len() <= 4 + 3 * 8, "{saved:?}");
         assert!(saved.is_sorted_by(|a, b| a < b), "{saved:?}");
         assert!(network.nodes[0].saves.common > 0);
     }
 
-    /// What one member could do with two messages: the checkpoints of all nodes would be removed.
+    /// Node 0 alone, or another node alone, would have others remove what they need.
     #[test]
-    fn no_message_says_what_this_node_has_saved_and_node_0_takes_no_schedule() {
-        let (now, topology) = (Instant::now(), Topology::parse("ring:4", 0).unwrap());
-        let new = |node: u32| {
-            let every = (Every::Time(Duration::from_secs(1)), None);
-            Checkpointing::new(now, every, &topology, NodeId(node), &Beginning::default(), 0)
+    fn a_checkpoint_is_common_only_if_each_node_has_said_so() {
+        let (whole, mut now) = (whole("ring:4"), Instant::now());
+        let mut b = Node::new(&whole, 1, now, Every::Rounds(20), 0);
+        b.saves.saved(40, &mut b.statements);
+        let mut retained = |b: &mut Node<'_>, node: u32, said: Said| {
+            now += TICK;
+            b.says(node, said);
+            b.look(now);
+            b.retained
         };
-        let mut saves = new(1);
-        saves.saved(40);
-        saves.hear(&[(NodeId(1), u64::MAX), (NodeId(2), 60), (NodeId(9), 1)]);
-        let newest: Vec<_> = saves.known.newest.iter().map(|(n, r)| (n.0, *r)).collect();
-        assert_eq!(newest, [(1, 40), (2, 60)]);
-        let schedule = |number, common| CheckpointSchedule { number, next: 50, common };
-        saves.hear_schedule(schedule(u64::MAX, 0));
-        assert_eq!(saves.known.schedule.number, 0, "later ones would be hidden");
-        saves.hear_schedule(schedule(9, 41));
-        let mut out = Vec::new();
-        saves.look(now, Round(0), &mut out);
-        assert_eq!(out.len(), 1, "the own checkpoint of round 40 stays: {out:?}");
-        for (number, common, retained) in [(10, 30, 0), (11, 40, 30)] {
-            saves.hear_schedule(schedule(number, common));
-            out.clear();
-            saves.look(now, Round(0), &mut out);
-            let retains = |effect: &Effect| matches!(effect, Effect::Retain(r) if *r == retained);
-            assert!(out.len() == 2 && retains(&out[1]), "{out:?}");
-        }
-        let mut first = new(0);
-        first.hear_schedule(schedule(1, 0));
-        assert_eq!(first.known.schedule.number, 0);
+        let common =
+            |number, common| Said::Schedule(CheckpointSchedule { number, next: 0, common });
+        assert_eq!(retained(&mut b, 0, common(1, 20)), 0, "nobody else has said so");
+        assert_eq!(retained(&mut b, 0, Said::Saved(60)), 0);
+        assert_eq!(retained(&mut b, 2, Said::Saved(60)), 0);
+        assert_eq!(retained(&mut b, 3, Said::Saved(20)), 0, "the one at the beginning stays");
+        assert_eq!(b.saves.common, 20);
+        assert_eq!(retained(&mut b, 0, common(2, 60)), 0, "node 3 has none of it");
+        assert_eq!(retained(&mut b, 3, Said::Saved(60)), 0, "nor has this node");
+        b.saves.saved(60, &mut b.statements);
+        assert_eq!(retained(&mut b, 2, Said::Saved(80)), 20);
+        // Node 0 makes schedules, and hears none.
+        let mut first = Node::new(&whole, 0, now, Every::Rounds(20), 0);
+        first.says(0, common(1, 0));
+        first.look(now + TICK);
+        assert_eq!(first.saves.schedule.number, 0);
     }
 }

@@ -1,14 +1,13 @@
 //! No node leaves before all nodes have written their results: until then, a node that was started
 //! again needs the others.
 //!
-//! * A node that has written its results, and whose children in the spanning tree have, says so to
-//!   its parent, again and again until it hears that all have. The root then says *over* down the
-//!   tree. A node believes it only if it has said that those below it have their results.
+//! * A node that has written its results signs that, and says it to [all others](super::statements).
+//!   Once all nodes have signed the same results, it passes on what it has heard, and leaves.
 //! * Upon results that cannot be written: this node says nothing, and no node removes checkpoints.
 //! * Upon the restart of a neighbour, this node goes back with it.
-//! * Upon a neighbour that is lost before it has said so, members are chosen again if they may be.
-//!   Otherwise this node, once it has heard its other children, leaves without a word: whether all
-//!   have their results is not known.
+//! * Upon a neighbour that is lost before it has said so, or once all neighbours are lost: members
+//!   are chosen again if they may be. Otherwise this node leaves a moment later: whether all have
+//!   their results is not known.
 //! * Upon a tick without news for long: the same; members that may have continued are asked.
 //!
 //! A node that leaves without knowing it retains its checkpoints. Its own results are complete.
@@ -21,32 +20,31 @@ use std::{
 use super::{
     effect::{Effect, Facts},
     event::Event,
-    message::StartMessage,
     part::Part,
+    statements::{Said, Statements},
+    waiting::limits::Limits,
 };
-use crate::{drive::Absence, units::NodeId};
+use crate::{drive::Absence, gossip::Failure, units::NodeId};
 
-/// How often a node repeats its message: a connection may have lost it.
-const AGAIN: Duration = Duration::from_secs(1);
+/// How long a node that cannot hear of all results waits for what is on its way.
+const ON_THE_WAY: Duration = Duration::from_secs(1);
 
 /// A node that has written its results.
 #[derive(Debug)]
 pub(crate) struct Commit {
-    parent: Option<NodeId>,
-    /// The children in the spanning tree, and those of them that have not said that they have
-    /// their results.
-    children: Vec<NodeId>,
+    statements: Statements,
+    /// The number of the results.
+    results: u64,
+    /// The nodes that have not said that they have written the same.
     waits: BTreeSet<NodeId>,
-    sent: Option<Instant>,
+    /// The neighbours whose links have not ended.
+    linked: BTreeSet<NodeId>,
     news: Instant,
-    /// How long to wait without any news.
-    patience: Duration,
+    limits: Limits,
     /// Whether this node cannot write its own.
     lacks_own: bool,
-    /// Whether a child was lost before it has said that it has its results.
-    has_lost: bool,
-    /// Whether members are chosen again if one does not return before all have their results.
-    may_continue: bool,
+    /// Since when a node cannot be heard that has not said that it has its results.
+    lost: Option<Instant>,
 }
 
 /// What follows for a node that has its results.
@@ -60,27 +58,28 @@ pub(crate) enum Committed {
     Restarted(NodeId, Option<NodeId>),
     /// Nodes are missing, so the members are chosen again.
     Absent(Absence),
+    /// A neighbour has broken the protocol, and the run continues without it.
+    Refused(Failure),
 }
 
 impl Commit {
+    /// A node that writes the results with this number now.
     pub(crate) fn new(
         now: Instant,
         part: &Part<'_>,
-        patience: Duration,
-        may_continue: bool,
+        limits: Limits,
+        statements: Statements,
+        results: u64,
     ) -> Commit {
-        let tree = part.topology().spanning_tree();
-        let children: Vec<NodeId> = tree.children(part.id).to_vec();
         Commit {
-            parent: tree.parent(part.id),
-            waits: children.iter().copied().collect(),
-            children,
-            sent: None,
+            statements,
+            results,
+            waits: (0..part.topology().nodes()).map(NodeId::from).collect(),
+            linked: part.topology().neighbours(part.id).iter().copied().collect(),
             news: now,
-            patience,
+            limits,
             lacks_own: false,
-            has_lost: false,
-            may_continue,
+            lost: None,
         }
     }
 
@@ -92,43 +91,40 @@ impl Commit {
         event: Event,
         out: &mut Vec<Effect>,
     ) -> Option<Committed> {
+        let may_continue = self.limits.may_continue;
         match event {
-            Event::Start { from, message: StartMessage::Written } => {
-                // It repeats that, which is no news.
-                self.news = if self.waits.remove(&from) { now } else { self.news };
-            }
-            Event::Start { from, message: StartMessage::Over }
-                if self.parent == Some(from) && self.has_said_so() =>
-            {
-                return self.over(out);
-            }
+            Event::Told { from, statements } => match self.statements.hear(from, statements) {
+                Err(failure) if may_continue => return Some(Committed::Refused(failure)),
+                // What is false is left out, and the run is over.
+                Ok(()) | Err(_) => return self.look(now, out),
+            },
             Event::Restarted { peer, because } => {
                 return Some(Committed::Restarted(peer, because));
             }
-            Event::Down { peer, .. } if self.may_continue => {
-                return Some(Committed::Absent(Absence::of(peer)));
-            }
             // The others may continue without it, and form other results.
-            Event::Left { peer, .. } if self.may_continue => {
+            Event::Down { peer, .. } | Event::Left { peer, .. } if may_continue => {
                 return Some(Committed::Absent(Absence::of(peer)));
             }
-            Event::Goodbye(peer) if self.may_continue && self.needs(peer) => {
-                return Some(Committed::Absent(Absence::of(peer)));
-            }
-            Event::OtherMembership(peer) if self.may_continue && part.is_member_neighbour(peer) => {
+            Event::OtherMembership { peer, .. }
+                if may_continue && part.is_member_neighbour(peer) =>
+            {
                 return Some(Committed::Absent(Absence::default()));
             }
             Event::Down { peer, .. } | Event::Left { peer, .. } | Event::Goodbye(peer) => {
-                if self.waits.remove(&peer) {
-                    self.has_lost = true;
+                self.linked.remove(&peer);
+                let is_silent = self.waits.contains(&peer);
+                if may_continue && (is_silent || self.linked.is_empty()) {
+                    return Some(Committed::Absent(Absence::of(peer)));
+                }
+                if is_silent && self.lost.is_none() {
                     out.push(Effect::Warn(format!(
                         "node {} left and did not say whether its results are written; those of \
                          this node are complete, and its checkpoints stay",
                         part.name(peer)
                     )));
                 }
-                if self.parent == Some(peer) {
-                    return Some(Committed::Unknown);
+                if is_silent || self.linked.is_empty() {
+                    self.lost.get_or_insert(now);
                 }
             }
             _ => {}
@@ -144,54 +140,55 @@ impl Commit {
         facts: &Facts,
         out: &mut Vec<Effect>,
     ) -> Option<Committed> {
-        if self.waits.is_empty() && self.has_lost {
-            return Some(Committed::Unknown);
+        if !self.lacks_own {
+            self.statements.say(Said::Written(self.results));
         }
-        let has_all = self.waits.is_empty() && !self.lacks_own;
-        if has_all && self.sent.is_none_or(|sent| now - sent >= AGAIN) {
-            let Some(to) = self.parent else { return self.over(out) };
-            out.push(Effect::SendStart { to, message: StartMessage::Written });
-            self.sent = Some(now);
+        if let over @ Some(_) = self.look(now, out) {
+            return over;
+        }
+        self.statements.tell(now, out);
+        if self.lost.is_some_and(|since| now >= since + ON_THE_WAY) {
+            return Some(Committed::Unknown);
         }
         // A lost link has its own deadline.
         if !facts.missing.is_empty() {
             self.news = now;
         }
-        if now - self.news < self.patience {
+        if now - self.news < self.limits.patience {
             return None;
         }
-        if self.may_continue {
+        if self.limits.may_continue {
             return Some(Committed::Absent(Absence::default()));
         }
-        let late = self.waits.first().map_or("the rest of the tree", |&node| part.name(node));
+        let late: Vec<NodeId> =
+            self.waits.iter().copied().filter(|node| *node != part.id).collect();
+        let late = if late.is_empty() { "no other node".into() } else { part.names(&late) };
         out.push(Effect::Warn(format!(
-            "after {:.0} s it is not known whether all nodes have written their results; those \
-             below {late} have not said so; this node's results are complete, and its checkpoints \
-             stay",
-            self.patience.as_secs_f64()
+            "after {:.0} s it is not known whether all nodes have written their results; not \
+             heard of: {late}; this node's results are complete, and its checkpoints stay",
+            self.limits.patience.as_secs_f64()
         )));
         Some(Committed::Unknown)
+    }
+
+    /// Looks who has said that it has its results.
+    fn look(&mut self, now: Instant, out: &mut Vec<Effect>) -> Option<Committed> {
+        let before = self.waits.len();
+        let (statements, results) = (&self.statements, self.results);
+        self.waits.retain(|node| statements.written(*node) != Some(results));
+        if self.waits.len() < before {
+            self.news = now;
+        }
+        if !self.waits.is_empty() {
+            return None;
+        }
+        // The neighbours must know it, too, before this node leaves.
+        self.statements.tell_now(out);
+        Some(Committed::Over)
     }
 
     /// Upon results that cannot be written: this node does not say that they are.
     pub(crate) fn lacks_results(&mut self) {
         self.lacks_own = true;
-    }
-
-    /// Whether this neighbour still has to say something.
-    fn needs(&self, peer: NodeId) -> bool {
-        self.waits.contains(&peer) || self.parent == Some(peer)
-    }
-
-    /// Whether this node has said that it and those below it have their results.
-    fn has_said_so(&self) -> bool {
-        self.waits.is_empty() && self.sent.is_some()
-    }
-
-    /// The children may leave, and so may this node.
-    fn over(&self, out: &mut Vec<Effect>) -> Option<Committed> {
-        let over = |&to: &NodeId| Effect::SendStart { to, message: StartMessage::Over };
-        out.extend(self.children.iter().map(over));
-        Some(Committed::Over)
     }
 }

@@ -7,7 +7,8 @@ use litemap::LiteMap;
 use super::{
     event::Event,
     members::ban::Ban,
-    message::{Beginning, Saved, Saves, Stamp, StartMessage},
+    message::{Beginning, Reports, Saved, Stamp, StartMessage},
+    statements::Retained,
     waiting::pace::{Alive, Paces},
 };
 use crate::{
@@ -47,6 +48,8 @@ pub(crate) enum Input {
 /// What a node finds when its links are opened.
 #[derive(Default)]
 pub(crate) struct Opened {
+    /// The number of this attempt at the run, greater than those of the attempts before.
+    pub attempt: u64,
     /// The learner's contribution to the setup, if it was asked for.
     pub setup: Option<Setup>,
     /// The checkpoints of this node, if it is about to begin.
@@ -142,18 +145,21 @@ pub(crate) enum Effect {
         to: NodeId,
         message: StartMessage,
     },
-    /// Tells all neighbours what is new in this.
-    Publish(Saves),
+    /// Tells all neighbours those of these statements that they have not been told on their present
+    /// connection.
+    Tell(Retained),
     /// Tells all nodes for whom this node waits, and what share of its time.
     Pace {
         waits_for: Vec<NodeId>,
         share: Option<u8>,
     },
     /// Goes back to a checkpoint: [`Input::Restored`]. `node` is this node's number among the
-    /// members, which may be others by the time that this is performed.
+    /// members, which may be others by the time that this is performed. A neighbour whose link
+    /// comes up later gets the reports from which the place follows.
     Restore {
         at: Beginning,
         node: NodeId,
+        reports: Reports,
     },
     /// The rounds begin or continue here: other checkpoints are removed. `node` as above.
     Begin {

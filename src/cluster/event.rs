@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use litemap::LiteMap;
 
-use super::message::{CheckpointSchedule, StartMessage};
+use super::{message::StartMessage, statements::Statement};
 use crate::{
     config::ConfigError,
     drive::RunError,
@@ -120,7 +120,13 @@ pub enum Event {
     },
     /// A neighbour is there, but takes part in another membership, or in the choice of one; or its
     /// link is one that this membership does not use.
-    OtherMembership(NodeId),
+    OtherMembership {
+        /// The neighbour at the other end.
+        peer: NodeId,
+        /// The node because of which it has gone back or chooses, as it says; `None` if it is the
+        /// cause itself. By its number in the topology of the run.
+        because: Option<NodeId>,
+    },
     /// A neighbour refuses this program: another one with the same key was started before it.
     Rival {
         /// The neighbour that refuses this program.
@@ -128,19 +134,15 @@ pub enum Event {
         /// Where the other one is.
         text: String,
     },
-    /// A neighbour has signed something else than it has sent to this node.
-    Contradicts {
-        /// The neighbour that contradicts itself.
-        peer: NodeId,
-        /// What it has signed, and after which round.
-        reason: String,
+    /// A neighbour passes on what nodes say.
+    Told {
+        /// The neighbour that passes it on.
+        from: NodeId,
+        /// What was news for it.
+        statements: Vec<Statement>,
     },
     /// A neighbour has finished and sends nothing more.
     Goodbye(NodeId),
-    /// A neighbour passes on the newest checkpoints of nodes.
-    Saved(Vec<(NodeId, u64)>),
-    /// A neighbour passes on when checkpoints are written.
-    Schedule(CheckpointSchedule),
     /// This node's checkpoint after so many rounds is durable.
     Durable(u64),
     /// A gradient computed on another thread, or a part of it, is ready.

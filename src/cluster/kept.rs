@@ -35,24 +35,22 @@ pub(crate) fn keeps(checkpoints: &Checkpoints) -> Result<Keeps, ConfigError> {
 /// # Errors
 /// If all of them are of another node or run.
 pub(crate) fn saved(
-    node: NodeId,
     checkpoints: Option<&Checkpoints>,
 ) -> Result<(Saved, Option<Checkpoint>), RunError> {
     let available = checkpoints.map(Checkpoints::available).transpose();
     let (all, newest) = available.map_err(RunError::Setup)?.unwrap_or_default();
-    let mut saved = Saved { nodes: vec![(node, reported(&all))], ..Saved::default() };
-    if let Some(newest) = &newest {
-        saved.common = CheckpointId { membership: newest.membership, rounds: newest.common };
-        saved.history.clone_from(&newest.history);
-    }
-    Ok((saved, newest))
+    let Some(of) = &newest else { return Ok((Saved::default(), None)) };
+    let history = of.history.clone();
+    let id = |(membership, rounds, history)| CheckpointId { membership, rounds, history };
+    // One of another history is what is left of an attempt that others do not know.
+    let all = all.into_iter().map(id).filter(|kept| kept.belongs_to(&history)).collect();
+    let common = CheckpointId::within(of.membership, of.common, &history);
+    Ok((Saved { kept: reported(all), common, history }, newest))
 }
 
 /// Those of these checkpoints, ascending, of which the others hear. While a node writes none, the
 /// others retain all since the last common one: that one and the one before are the oldest.
-fn reported(all: &[(u64, u64)]) -> Vec<CheckpointId> {
-    let kept = |&(membership, rounds): &(u64, u64)| CheckpointId { membership, rounds };
-    let mut all: Vec<CheckpointId> = all.iter().map(kept).collect();
+fn reported(mut all: Vec<CheckpointId>) -> Vec<CheckpointId> {
     if all.len() > MOST_ROUNDS {
         all.drain(COMMON..all.len() - (MOST_ROUNDS - COMMON));
     }
@@ -179,9 +177,10 @@ mod tests {
 
     #[test]
     fn the_last_common_checkpoint_is_reported_however_many_came_since() {
-        let all = |count: u64| (1..=count).map(|number| (7, 10 * number)).collect::<Vec<_>>();
+        let id = |number: u64| CheckpointId::new(7, 10 * number, &[]);
         let rounds = |count| -> Vec<u64> {
-            reported(&all(count)).into_iter().map(|kept| kept.rounds).collect()
+            let reported = reported((1..=count).map(id).collect());
+            reported.into_iter().map(|kept| kept.rounds).collect()
         };
         assert_eq!(rounds(3), [10, 20, 30]);
         assert_eq!(rounds(64).len(), 64);

@@ -3,7 +3,8 @@
 //! * Upon the first links, a start again of a neighbour, or new members: opens links, then begins
 //!   the [`Rendezvous`].
 //! * Upon its end: goes back to the checkpoint on which all agree, and begins the [`Rounds`].
-//! * Upon their end: writes the results, then begins the [`Commit`], which ends the run.
+//! * Upon their end: writes the results, then begins the [`Commit`], which ends the run. If some
+//!   nodes were no members, it tells those that have returned, as a choice of members does.
 //! * Upon an absence, with `absence.policy = "continue"`: opens links to all neighbours for the
 //!   [`Choosing`] of members, and begins again with them.
 //! * Upon a neighbour that breaks the protocol, or carries nothing: it is refused for a while, and
@@ -14,10 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use litemap::LiteMap;
-
 use super::{
-    begin::rendezvous::Rendezvous,
+    begin::{gathering::Agreed, rendezvous::Rendezvous},
     checkpoints::Checkpointing,
     commit::{Commit, Committed},
     effect::{Effect, Facts, Input, Opened, Opening, Outcome, Restored},
@@ -26,15 +25,17 @@ use super::{
         ban::{Ban, Bans},
         choosing::{Before, Choice, Choosing},
         keys::{Keys, OfMembers},
+        setbacks::Setbacks,
     },
     message::{Beginning, Saved},
     part::Part,
     rounds::Rounds,
+    statements::Statements,
     waiting::limits::{Limits, RESULTS_LINGER},
 };
 use crate::{
     drive::{Absence, Membership, RunError},
-    gossip::{Failure, NodeConfig},
+    gossip::{Failure, NodeConfig, tree::Signer},
     run::{
         Design,
         checkpoint::{Every, Written},
@@ -111,6 +112,8 @@ pub(crate) struct Cluster<'a> {
     first: Option<NodeConfig>,
     /// That of the next one.
     config: Option<NodeConfig>,
+    /// What nodes have said in this attempt, until its rounds begin.
+    statements: Option<Statements>,
     bans: Bans,
     /// Whether this attempt is not the first.
     is_again: bool,
@@ -124,38 +127,27 @@ pub(crate) struct Cluster<'a> {
     is_last: bool,
     /// The membership before the choice of another one.
     adopted: Membership,
-    restarts: Restarts,
+    /// The choices of members so far.
+    choices: u64,
+    /// The neighbour of another membership that comes now, and because of whom, as it says.
+    visitor: Option<(NodeId, Option<NodeId>)>,
+    setbacks: Setbacks,
+    farewell: Farewell,
+    /// How many rendezvous in a row have ended although all links of this node were up.
+    idle: u32,
 }
 
-/// How often a neighbour may be started again, or go back because of one other node, while the run
-/// gets no further.
-const MOST_RESTARTS: u32 = 20;
-const MOST_GONE_BACK: u32 = 40;
+/// How many there may be: a node between others can hold back what all must know.
+const MOST_IDLE: u32 = 10;
 
-/// The restarts of neighbours since the members have had another checkpoint.
-#[derive(Debug, Default)]
-struct Restarts {
-    /// The newest round of which all had one.
-    common: u64,
-    /// By neighbour, and by the node because of which it has gone back.
-    times: LiteMap<(NodeId, Option<NodeId>), u32>,
-}
-
-impl Restarts {
-    /// The members have a checkpoint of this round.
-    fn reach(&mut self, common: u64) {
-        if common > self.common {
-            (self.common, self.times) = (common, LiteMap::new());
-        }
-    }
-
-    /// Counts one more. Returns how many there were if they are too many.
-    fn exceed(&mut self, peer: NodeId, because: Option<NodeId>) -> Option<u32> {
-        let most = if because.is_some() { MOST_GONE_BACK } else { MOST_RESTARTS };
-        let times = self.times.entry((peer, because)).or_insert(0);
-        *times += 1;
-        (*times > most).then_some(*times)
-    }
+/// How far a node is in telling those that were no members that the run is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Farewell {
+    /// The run is not over, or all nodes have its results.
+    None,
+    /// It does so once its links are closed.
+    Due,
+    Now,
 }
 
 impl<'a> Cluster<'a> {
@@ -187,6 +179,7 @@ impl<'a> Cluster<'a> {
             phase: Phase::Opening,
             first,
             config: None,
+            statements: None,
             bans: Bans::default(),
             is_again: false,
             resumed: false,
@@ -194,7 +187,11 @@ impl<'a> Cluster<'a> {
             has_results: false,
             is_last: false,
             adopted: Membership::default(),
-            restarts: Restarts::default(),
+            choices: 0,
+            visitor: None,
+            setbacks: Setbacks::default(),
+            farewell: Farewell::None,
+            idle: 0,
         };
         cluster.open(now, false, None, out);
         Ok(cluster)
@@ -214,6 +211,7 @@ impl<'a> Cluster<'a> {
     pub(crate) fn standing(&self) -> Standing {
         match &self.phase {
             Phase::Opening | Phase::Rendezvous(_) => Standing::Starting,
+            _ if self.farewell == Farewell::Now => Standing::Ending,
             Phase::OpeningAll(_) | Phase::Choosing(_) => Standing::Choosing,
             Phase::Restoring(..) => Standing::Restoring,
             Phase::Rounds(rounds) => Standing::Rounds(rounds.round()),
@@ -223,6 +221,10 @@ impl<'a> Cluster<'a> {
 
     /// Takes an input, and adds what follows from it.
     pub(crate) fn handle(&mut self, now: Instant, input: Input, out: &mut Vec<Effect>) {
+        self.visitor = match input {
+            Input::Event(Event::OtherMembership { peer, because }) => Some((peer, because)),
+            _ => None,
+        };
         match input {
             Input::Event(event) => self.event(now, event, out),
             Input::Core(input) => {
@@ -261,13 +263,31 @@ impl<'a> Cluster<'a> {
             }
             Input::Closed => {
                 if let Phase::Closing(outcome) = std::mem::replace(&mut self.phase, Phase::Over) {
-                    out.push(Effect::End(outcome));
+                    match self.farewell {
+                        Farewell::Due => self.say_farewell(now, out),
+                        Farewell::None | Farewell::Now => out.push(Effect::End(outcome)),
+                    }
                 }
             }
         }
     }
 
     fn event(&mut self, now: Instant, event: Event, out: &mut Vec<Effect>) {
+        if let Phase::Rendezvous(_) | Phase::Restoring(..) = &self.phase
+            && let Some(early) = &mut self.statements
+        {
+            match event {
+                Event::Told { from, statements } => {
+                    if let Err(failure) = early.hear(from, statements) {
+                        let error = RunError::Failed { node: self.part.id, failure };
+                        self.not_begun(now, error, out);
+                    }
+                    return;
+                }
+                Event::Restarted { peer, .. } => early.forget(peer),
+                _ => {}
+            }
+        }
         match &mut self.phase {
             Phase::Rendezvous(rendezvous) => {
                 if let Err(error) = rendezvous.event(&self.part, event, out) {
@@ -296,8 +316,8 @@ impl<'a> Cluster<'a> {
         match &mut self.phase {
             Phase::Rendezvous(rendezvous) => match rendezvous.tick(now, &self.part, facts, out) {
                 Ok(None) => {}
-                Ok(Some((at, early))) => {
-                    out.push(Effect::Restore { at: at.clone(), node: self.part.id });
+                Ok(Some((Agreed { at, reports }, early))) => {
+                    out.push(Effect::Restore { at: at.clone(), node: self.part.id, reports });
                     self.phase = Phase::Restoring(at, early);
                 }
                 Err(error) => self.not_begun(now, error, out),
@@ -320,7 +340,7 @@ impl<'a> Cluster<'a> {
 
     /// Opens the links of an attempt.
     fn open(&mut self, now: Instant, resets: bool, because: Option<NodeId>, out: &mut Vec<Effect>) {
-        self.phase = Phase::Opening;
+        (self.phase, self.statements) = (Phase::Opening, None);
         let membership = self.part.membership.clone();
         let bans = self.bans_at(now);
         out.push(Effect::Open(Opening { membership, chooses: false, resets, because, bans }));
@@ -333,7 +353,7 @@ impl<'a> Cluster<'a> {
 
     /// Upon links that are open, or cannot be opened.
     fn opened(&mut self, now: Instant, opened: Result<Opened, RunError>, out: &mut Vec<Effect>) {
-        let Opened { setup, saved, has_started, newest } = match opened {
+        let Opened { attempt, setup, saved, has_started, newest } = match opened {
             Ok(opened) => opened,
             Err(error) => return self.end(error, out),
         };
@@ -345,6 +365,8 @@ impl<'a> Cluster<'a> {
                     newest,
                     results: self.written.as_ref().map(|written| written.number),
                     absence,
+                    choice: self.choices,
+                    is_over: self.farewell == Farewell::Now,
                 };
                 let choosing = Choosing::new(now, &self.part, Arc::clone(&self.terms.keys), before);
                 self.phase = Phase::Choosing(Box::new(choosing));
@@ -352,13 +374,15 @@ impl<'a> Cluster<'a> {
             _ => {
                 let first = self.first.take();
                 self.config = Some(first.unwrap_or_else(|| self.part.config(setup)));
-                self.meet(now, saved);
+                let keys = Arc::clone(&self.terms.keys);
+                self.statements = Some(Statements::new(&self.part, keys, attempt));
+                self.meet(now, (saved, attempt));
             }
         }
     }
 
     /// Begins the rendezvous.
-    fn meet(&mut self, now: Instant, saved: Saved) {
+    fn meet(&mut self, now: Instant, saved: (Saved, u64)) {
         let limits = &self.terms.limits;
         // Nodes that were part of the run may take as long to return as lost links.
         let limit = match self.took_part() {
@@ -368,8 +392,8 @@ impl<'a> Cluster<'a> {
             false => Some(limits.start.unwrap_or(limits.connect)),
         };
         self.resumed = false;
-        let may_continue = limits.may_continue;
-        let rendezvous = Rendezvous::new(now, &self.part, saved, limit, may_continue);
+        let waits = (limit, limits.may_continue);
+        let rendezvous = Rendezvous::new(now, &self.part, &self.terms.keys, saved, waits);
         self.phase = Phase::Rendezvous(Box::new(rendezvous));
     }
 
@@ -388,13 +412,17 @@ impl<'a> Cluster<'a> {
     fn not_begun(&mut self, now: Instant, error: RunError, out: &mut Vec<Effect>) {
         let Limits { may_continue, start, .. } = self.terms.limits;
         match error {
-            RunError::Absent(absence) => self.choose(now, absence, out),
+            RunError::Absent(absence) => self.join(now, absence, out),
             // The run can continue without the nodes that are absent.
             RunError::Deadline { nodes: late, text }
                 if may_continue && (self.took_part() || start.is_some() || self.is_over()) =>
             {
+                self.idle = if late.is_empty() { self.idle + 1 } else { 0 };
+                if self.idle > MOST_IDLE {
+                    return self.end(RunError::Deadline { nodes: late, text }, out);
+                }
                 out.push(Effect::Warn(text));
-                self.choose(now, Absence { late, ..Absence::default() }, out);
+                self.choose(now, Absence { late, ..Absence::default() }, None, out);
             }
             RunError::Failed { failure, .. } if may_continue && failure.culprit().is_some() => {
                 self.has_results = false;
@@ -422,6 +450,9 @@ impl<'a> Cluster<'a> {
         restored: Result<Option<Restored>, RunError>,
         out: &mut Vec<Effect>,
     ) {
+        if !matches!(self.phase, Phase::Restoring(..)) {
+            return;
+        }
         let Phase::Restoring(at, early) = std::mem::replace(&mut self.phase, Phase::Over) else {
             return;
         };
@@ -443,16 +474,19 @@ impl<'a> Cluster<'a> {
         }
         out.push(Effect::Begin { at: at.clone(), node: self.part.id });
         let saves = self.terms.keeps.as_ref().map(|keeps| {
-            let (when, id) = ((keeps.every, keeps.last), self.part.membership.id);
-            Checkpointing::new(now, when, self.part.topology(), self.part.id, &at, id)
+            let when = (keeps.every, keeps.last);
+            Checkpointing::new(now, when, &self.part, &at, self.took_part())
         });
         let mut config = self.config.take().expect("it is made when links are opened");
-        let keys = self.terms.confirms.then(|| Arc::clone(&self.terms.keys));
-        if let Some(keys) = &keys {
-            config.signer = Some(Arc::new(OfMembers::new(keys, &self.part)));
-        }
-        let mut rounds = Rounds::new(now, config, (at, restored), saves, self.terms.limits, keys);
-        self.has_results = false;
+        let signer = self.terms.confirms.then(|| -> Arc<dyn Signer> {
+            Arc::new(OfMembers::new(&self.terms.keys, &self.part, at.attempts.clone()))
+        });
+        config.signer.clone_from(&signer);
+        let mut statements = self.statements.take().expect("they are made when links are opened");
+        statements.agree(&at.attempts);
+        let (limits, saves) = (self.terms.limits, (saves, statements));
+        let mut rounds = Rounds::new(now, config, (at, restored), saves, limits, signer);
+        (self.has_results, self.idle) = (false, 0);
         let started = rounds.start(&self.part, early, out);
         self.phase = Phase::Rounds(Box::new(rounds));
         self.after_rounds(now, started, out);
@@ -479,18 +513,18 @@ impl<'a> Cluster<'a> {
             _ => None,
         };
         let returned = rounds.returned().to_vec();
-        let (because, common) = (rounds.because(), rounds.common());
+        let because = rounds.because();
+        self.setbacks.after(rounds.has_advanced());
         out.push(Effect::Salvage(rounds.into_remains(&self.part)));
         match error {
             RunError::Restarted(peer) if self.terms.resumes => {
-                self.restarts.reach(common);
                 self.again(now, peer, because, out);
             }
             RunError::Absent(mut absence) => {
                 // The choice of members awaits these nodes.
                 absence.returned.extend(returned);
                 self.forget_results();
-                self.choose(now, absence, out);
+                self.join(now, absence, out);
             }
             RunError::Failed { failure, .. } if may_continue && failure.culprit().is_some() => {
                 self.forget_results();
@@ -501,7 +535,7 @@ impl<'a> Cluster<'a> {
                 self.forget_results();
                 match awaited {
                     Some(peer) => self.ban(now, peer, text, out),
-                    None => self.choose(now, Absence::default(), out),
+                    None => self.choose(now, Absence::default(), None, out),
                 }
             }
             error => self.end(error, out),
@@ -517,18 +551,21 @@ impl<'a> Cluster<'a> {
 
     /// Upon results that are about to be written.
     fn finished(&mut self, now: Instant, out: &mut Vec<Effect>) {
-        let Phase::Rounds(rounds) = &mut self.phase else { return };
-        self.written = rounds.take_written();
+        let phase = std::mem::replace(&mut self.phase, Phase::Over);
+        let Phase::Rounds(rounds) = phase else { return };
+        self.setbacks.after(rounds.has_advanced());
         let (done, run) = (rounds.round().0, &self.design.experiment.run);
         // The losses end a run for good. A user, or a training of its own, may continue it.
         let by_losses = self.terms.confirms && run.stop_early.is_some();
         self.is_last = by_losses || done >= run.rounds;
         self.has_results = true;
-        self.restarts.reach(done);
-        let Limits { patience, may_continue, .. } = self.terms.limits;
+        let (written, statements) = rounds.into_results();
+        self.written = written;
         match self.terms.confirms {
             true => {
-                let commit = Commit::new(now, &self.part, patience, may_continue);
+                let number = self.written.as_ref().map_or(0, |written| written.number);
+                let limits = self.terms.limits;
+                let commit = Commit::new(now, &self.part, limits, statements, number);
                 self.phase = Phase::Commit(commit);
             }
             false => self.leave(false, true, out),
@@ -541,6 +578,11 @@ impl<'a> Cluster<'a> {
         if self.is_last && all {
             out.push(Effect::Clear { folder: !self.terms.confirms });
         }
+        let nodes = self.design.topology.nodes();
+        let is_whole = self.part.membership.members.len() == nodes;
+        if over && all && self.terms.limits.may_continue && !is_whole {
+            self.farewell = Farewell::Due;
+        }
         out.push(Effect::Close { reason: None, over });
         self.phase = Phase::Closing(Outcome::Results);
     }
@@ -552,7 +594,27 @@ impl<'a> Cluster<'a> {
             Some(Committed::Over) => self.leave(true, true, out),
             Some(Committed::Unknown) => self.leave(true, false, out),
             Some(Committed::Restarted(peer, because)) => self.again(now, peer, because, out),
-            Some(Committed::Absent(absence)) => self.choose(now, absence, out),
+            Some(Committed::Absent(absence)) => self.join(now, absence, out),
+            Some(Committed::Refused(failure)) => self.refuse(now, failure, out),
+        }
+    }
+
+    /// Upon the end of a run at which some nodes were no members: tells those that have returned.
+    fn say_farewell(&mut self, now: Instant, out: &mut Vec<Effect>) {
+        self.farewell = Farewell::Now;
+        self.choose(now, Absence::default(), None, out);
+    }
+
+    /// Joins a choice of members, unless the neighbour that asks for it has done so too often.
+    fn join(&mut self, now: Instant, absence: Absence, out: &mut Vec<Effect>) {
+        let Some((peer, because)) = self.visitor.take() else {
+            return self.choose(now, absence, None, out);
+        };
+        let number = self.part.number(peer);
+        let because = because.filter(|node| *node != self.node && *node != number);
+        match self.setbacks.exceed(number, because, self.design.topology.nodes()) {
+            Some(times) => self.give_up(now, peer, times, out),
+            None => self.choose(now, absence, Some(because.unwrap_or(number)), out),
         }
     }
 
@@ -567,7 +629,7 @@ impl<'a> Cluster<'a> {
         let number = self.part.number(peer);
         // It may have gone back because of this node.
         let because = because.filter(|node| *node != self.node && *node != number);
-        if let Some(times) = self.restarts.exceed(number, because) {
+        if let Some(times) = self.setbacks.exceed(number, because, self.design.topology.nodes()) {
             return self.give_up(now, peer, times, out);
         }
         out.push(Effect::Warn(format!(
@@ -585,8 +647,8 @@ impl<'a> Cluster<'a> {
     /// Waits no longer for a neighbour that starts again and again: the run gets no further.
     fn give_up(&mut self, now: Instant, peer: NodeId, times: u32, out: &mut Vec<Effect>) {
         let text = format!(
-            "node {} was started again {times} times, or has gone back as often, and the run got \
-             no further meanwhile",
+            "node {} was started again {times} times, or has gone back or chosen members as often, \
+             and the run got no further meanwhile",
             self.part.name(peer)
         );
         match self.terms.limits.may_continue {
@@ -606,11 +668,23 @@ impl<'a> Cluster<'a> {
         let seconds = self.bans.add(self.part.number(peer), reason.clone(), now).as_secs();
         let name = self.part.name(peer);
         out.push(Effect::Warn(format!("{reason}; this node refuses node {name} for {seconds} s")));
-        self.choose(now, Absence::of(peer), out);
+        // Of others their neighbours decide.
+        let absence = match self.part.is_member_neighbour(peer) {
+            true => Absence::of(peer),
+            false => Absence::default(),
+        };
+        self.choose(now, absence, None, out);
     }
 
-    /// Begins to choose members. The absence names nodes by their numbers among the members.
-    fn choose(&mut self, now: Instant, absence: Absence, out: &mut Vec<Effect>) {
+    /// Begins to choose members, if another node is the cause because of that one. The absence names
+    /// nodes by their numbers among the members.
+    fn choose(
+        &mut self,
+        now: Instant,
+        absence: Absence,
+        because: Option<NodeId>,
+        out: &mut Vec<Effect>,
+    ) {
         let Absence { late, returned } = absence;
         let (mut late, returned) = (self.part.all_numbers(late), self.part.all_numbers(returned));
         late.extend(self.part.unused().filter(|peer| !returned.contains(peer)));
@@ -619,12 +693,14 @@ impl<'a> Cluster<'a> {
         let part = part.expect("the run can have all nodes as members");
         self.adopted = std::mem::replace(&mut self.part, part).membership;
         self.phase = Phase::OpeningAll(Absence { late, returned });
+        self.statements = None;
+        self.choices += 1;
         let bans = self.bans_at(now);
         out.push(Effect::Open(Opening {
             membership: all,
             chooses: true,
             resets: false,
-            because: None,
+            because,
             bans,
         }));
     }
@@ -644,11 +720,12 @@ impl<'a> Cluster<'a> {
                     Err(error) => return self.end(error, out),
                 }
                 (self.has_results, self.written, self.is_again) = (false, None, true);
-                self.restarts = Restarts::default();
                 self.open(now, true, None, out);
             }
             Ok(Some(Choice::Over)) => {
-                out.push(Effect::Clear { folder: false });
+                if self.farewell == Farewell::None {
+                    out.push(Effect::Clear { folder: false });
+                }
                 let outcome = match self.has_results {
                     true => Outcome::Results,
                     false => Outcome::Failed(RunError::Over),
@@ -663,6 +740,9 @@ impl<'a> Cluster<'a> {
     /// Upon a neighbour that broke the protocol of the choice: the choice begins again without it.
     fn not_chosen(&mut self, now: Instant, error: RunError, out: &mut Vec<Effect>) {
         let RunError::Failed { failure, .. } = error else { return self.end(error, out) };
+        if self.farewell == Farewell::Now {
+            return self.end(RunError::Failed { node: self.part.id, failure }, out);
+        }
         let phase = std::mem::replace(&mut self.phase, Phase::Over);
         let Phase::Choosing(choosing) = phase else { return };
         let (adopted, results) = choosing.into_adopted();
@@ -711,7 +791,10 @@ impl<'a> Cluster<'a> {
         let cause = error.cause(self.part.id, self.part.topology());
         out.push(Effect::Debug(cause.text.clone()));
         out.push(Effect::Close { reason: Some(cause), over: false });
-        let failed = Outcome::Failed(self.part.blame(error));
+        let failed = match self.farewell {
+            Farewell::Now => Outcome::Results,
+            Farewell::None | Farewell::Due => Outcome::Failed(self.part.blame(error)),
+        };
         self.phase = Phase::Closing(outcome.unwrap_or(failed));
     }
 }

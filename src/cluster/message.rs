@@ -1,6 +1,5 @@
 //! The messages by which nodes agree, without those that only links need.
 
-use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
 
 use super::members::assembly::News;
@@ -21,35 +20,49 @@ pub struct CheckpointSchedule {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StartMessage {
     /// To the parent: this node and all nodes below it are linked with all their neighbours.
-    Ready(Saved),
+    Ready(Reports),
     /// To the parent and the children: some links are missing, with their names.
     Waiting(String),
-    /// To the children: all nodes are linked, and the run begins or continues.
-    Begin(Beginning),
-    /// To the parent: this node and all nodes below it have written their results.
-    Written,
-    /// To the children: all nodes have written their results.
-    Over,
+    /// To the children: all nodes are linked, and the run begins or continues where it follows
+    /// from the reports of all members.
+    Begin(Reports),
     /// To all neighbours, while members are chosen: what this node knows.
     Assembly(News),
 }
 
-/// The checkpoints of several nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Saved {
-    /// Nodes and their checkpoints, at most [`MOST_ROUNDS`] of each.
-    pub nodes: Vec<(NodeId, Vec<CheckpointId>)>,
-    /// The newest one of which, as far as one of them knows, all members have had one.
+/// The checkpoints of one node, as it knows them itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Saved {
+    /// Its checkpoints, ascending, at most [`MOST_ROUNDS`].
+    pub kept: Vec<CheckpointId>,
+    /// The newest one of which, as far as it knows, all members have had one.
     pub common: CheckpointId,
-    /// The history that belongs to the newest checkpoint of these nodes.
+    /// The history that belongs to its newest checkpoint.
     pub history: Vec<Change>,
 }
 
-impl Saved {
-    /// The newest checkpoint of these nodes.
-    pub fn newest(&self) -> CheckpointId {
-        self.nodes.iter().flat_map(|(_, kept)| kept).copied().max().unwrap_or_default()
-    }
+/// What a node says before an attempt about its checkpoints, with its signature.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointReport {
+    /// The node, by its number among the members.
+    pub node: NodeId,
+    /// A random number of its attempt: its statements in the attempt are bound to it.
+    pub attempt: u64,
+    /// Its checkpoints, ascending, at most [`MOST_ROUNDS`].
+    pub kept: Vec<CheckpointId>,
+    /// The newest one of which, as far as it knows, all members have had one.
+    pub common: CheckpointId,
+    /// That of the node, over all this in one membership.
+    pub signature: Vec<u8>,
+}
+
+/// The reports of several nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reports {
+    /// One of each node, ascending.
+    pub nodes: Vec<CheckpointReport>,
+    /// The histories to which their checkpoints belong.
+    pub histories: Vec<Vec<Change>>,
 }
 
 /// A checkpoint of a node. A later one is greater.
@@ -59,11 +72,32 @@ pub struct CheckpointId {
     pub membership: u64,
     /// The rounds that it has done.
     pub rounds: u64,
+    /// The digest of the changes of the members before it; 0 if there was none.
+    pub history: u64,
+}
+
+impl CheckpointId {
+    /// The checkpoint of this membership and round, to which the changes before it belong.
+    pub(crate) fn new(membership: u64, rounds: u64, history: &[Change]) -> CheckpointId {
+        CheckpointId { membership, rounds, history: Change::digest(history) }
+    }
+
+    /// The same of a history that may go further.
+    pub(crate) fn within(membership: u64, rounds: u64, history: &[Change]) -> CheckpointId {
+        let is_before = |change: &&Change| change.is_before(membership, rounds);
+        let before: Vec<Change> = history.iter().filter(is_before).cloned().collect();
+        CheckpointId::new(membership, rounds, &before)
+    }
+
+    /// Whether the changes before it are the first ones of this history.
+    pub(crate) fn belongs_to(&self, history: &[Change]) -> bool {
+        *self == CheckpointId::within(self.membership, self.rounds, history)
+    }
 }
 
 /// Where a run begins or continues.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Beginning {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Beginning {
     /// The rounds that were done when it begins.
     pub rounds: u64,
     /// Whether all nodes begin at the mean of the models that some have, after round 0.
@@ -72,6 +106,8 @@ pub struct Beginning {
     pub without: Vec<NodeId>,
     /// All changes of the members so far.
     pub history: Vec<Change>,
+    /// The attempt of each member.
+    pub attempts: Vec<u64>,
 }
 
 /// The maximum number of checkpoints that a node names.
@@ -81,20 +117,11 @@ pub(crate) const MOST_ROUNDS: usize = 64;
 pub(crate) const MOST_CHANGES: usize = 1000;
 
 /// The bytes of a history in a message, at the most.
-const HISTORY_LIMIT: usize = 1 << 19;
+const HISTORY_LIMIT: usize = 1 << 18;
 
 /// How many changes fit a message between so many nodes.
 pub(crate) fn most_changes(nodes: usize) -> usize {
     (HISTORY_LIMIT / (64 + 8 * nodes)).min(MOST_CHANGES)
-}
-
-/// The checkpoints of all nodes, as far as this node knows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Saves {
-    /// The rounds of each node's newest.
-    pub newest: LiteMap<NodeId, u64>,
-    /// When the next one is due.
-    pub schedule: CheckpointSchedule,
 }
 
 /// What a checkpoint says besides the state of the core.

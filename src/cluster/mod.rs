@@ -14,6 +14,7 @@
 //!
 //! * [`begin`]: all members are linked, and agree on where they begin.
 //! * [`rounds`]: the rounds of the core, and how long this node waits ([`waiting`]).
+//! * [`statements`]: what a node says to all others, with its signature.
 //! * [`checkpoints`]: after which rounds all members write them, and which ones are removed.
 //! * [`members`]: who continues without nodes that are absent, and whom this node refuses.
 //! * [`kept`]: what every driver does with the checkpoints of its node.
@@ -37,6 +38,7 @@ pub(crate) mod message;
 pub(crate) mod part;
 pub(crate) mod rounds;
 pub(crate) mod seal;
+pub(crate) mod statements;
 #[cfg(test)]
 mod tests;
 pub(crate) mod waiting;

@@ -6,8 +6,8 @@
 //! * Upon a link that does not return, or a neighbour that leaves: members are chosen again if the
 //!   run may continue without it; otherwise the core ends with that reason. What a neighbour says
 //!   of others, or of all, is its own affair: it does not continue.
-//! * Upon a neighbour that has signed something else than it has sent: the rounds end because of
-//!   it.
+//! * Upon [`Statements`] that prove that a neighbour has broken the protocol: the rounds end because
+//!   of it. A neighbour that makes none is late.
 //! * Upon a node of another membership: a member chooses members again. Another one takes part
 //!   after the next checkpoint that all members have.
 //! * Upon a tick: schedules checkpoints, says for whom this node waits, and waits no longer than
@@ -19,10 +19,10 @@ use super::{
     checkpoints::Checkpointing,
     effect::{Effect, Facts, Remains, Restored},
     event::Event,
-    members::keys::Keys,
     message::Beginning,
     part::Part,
     seal::{Given, Seals},
+    statements::{Said, Shared, Statements},
     waiting::{
         limits::{Limits, WARNING_INTERVAL},
         pace::{self, Meter},
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     drive::{Absence, Change, RunError, Waiting},
-    gossip::{self, Failure, Input, Node, NodeConfig, Rejoin, snapshot::Snapshot},
+    gossip::{self, Input, Node, NodeConfig, Rejoin, snapshot::Snapshot, tree::Signer},
     run::checkpoint::Written,
     units::{NodeId, Round},
 };
@@ -40,6 +40,7 @@ use crate::{
 pub(crate) struct Rounds {
     node: Node,
     saves: Option<Checkpointing>,
+    statements: Statements,
     limits: Limits,
     patience: Patience,
     meter: Meter,
@@ -53,6 +54,8 @@ pub(crate) struct Rounds {
     refusing: BTreeSet<NodeId>,
     /// Because of whom a neighbour has gone back.
     because: Option<NodeId>,
+    /// A neighbour that does not say what it has in common with its neighbours.
+    late: Option<NodeId>,
     /// The changes of the members so far.
     history: Vec<Change>,
     effects: Vec<gossip::Effect>,
@@ -92,22 +95,24 @@ fn core(config: NodeConfig, at: &Beginning, restored: Option<Restored>) -> Node 
 
 impl Rounds {
     /// A node that begins there now, or continues; `saves` are its checkpoints, if it writes any.
-    /// With `keys` it signs its record.
+    /// With `signer` it signs its record, and compares the vectors of its neighbours with what these
+    /// have signed.
     pub(crate) fn new(
         now: Instant,
         config: NodeConfig,
         (at, restored): (Beginning, Option<Restored>),
-        saves: Option<Checkpointing>,
+        (saves, statements): (Option<Checkpointing>, Statements),
         limits: Limits,
-        keys: Option<Arc<dyn Keys>>,
+        signer: Option<Arc<dyn Signer>>,
     ) -> Rounds {
         let kept = restored.as_ref().filter(|_| !at.from_mean);
         let merged = kept.map_or(&[][..], |kept| &kept.merged);
-        let seals = keys.map(|keys| Seals::new(keys, merged));
+        let seals = signer.map(|signer| Seals::new(signer, merged));
         Rounds {
             seals,
             node: core(config, &at, restored),
             saves,
+            statements,
             limits,
             patience: Patience::new(now, 0),
             meter: Meter::new(now),
@@ -116,6 +121,7 @@ impl Rounds {
             lost: BTreeSet::new(),
             refusing: BTreeSet::new(),
             because: None,
+            late: None,
             history: at.history,
             effects: Vec::new(),
             lent: None,
@@ -149,9 +155,9 @@ impl Rounds {
         Box::new(Remains { node: self.node, lent: self.lent, numbers })
     }
 
-    /// What identifies the results, once.
-    pub(crate) fn take_written(&mut self) -> Option<Written> {
-        self.written.take()
+    /// What identifies the results, and what nodes have said, when the rounds are over.
+    pub(crate) fn into_results(self) -> (Option<Written>, Statements) {
+        (self.written, self.statements)
     }
 
     /// Whether the records of all nodes are there.
@@ -168,9 +174,9 @@ impl Rounds {
         self.because
     }
 
-    /// The newest round of which all members have had a checkpoint.
-    pub(crate) fn common(&self) -> u64 {
-        self.saves.as_ref().map_or(0, Checkpointing::common)
+    /// Whether all members have had a checkpoint since these rounds began.
+    pub(crate) fn has_advanced(&self) -> bool {
+        self.saves.as_ref().is_some_and(Checkpointing::has_advanced)
     }
 
     /// The nodes that have returned, and take part when members are chosen again.
@@ -178,9 +184,10 @@ impl Rounds {
         self.saves.as_ref().map_or(&[], Checkpointing::returned)
     }
 
-    /// The first of these nodes for which the core waits itself.
+    /// The first of these nodes for which this node waits itself.
     pub(crate) fn awaited(&self, nodes: &[NodeId]) -> Option<NodeId> {
-        let awaits = self.node.waiting_for().map_or(Vec::new(), |(_, peers)| peers);
+        let mut awaits = self.node.waiting_for().map_or(Vec::new(), |(_, peers)| peers);
+        awaits.extend(self.late);
         nodes.iter().copied().find(|node| awaits.contains(node))
     }
 
@@ -196,7 +203,7 @@ impl Rounds {
     ) -> Result<(), RunError> {
         self.moves = true;
         let input = match (input, &mut self.seals) {
-            (Input::Record(record), Some(seals)) => Input::Record(seals.seal(part, record)),
+            (Input::Record(record), Some(seals)) => Input::Record(seals.seal(record)),
             (input, _) => input,
         };
         self.feed(part, input, out)
@@ -218,6 +225,13 @@ impl Rounds {
             let mut effects = std::mem::take(&mut self.effects).into_iter();
             while let Some(effect) = effects.next() {
                 match effect {
+                    gossip::Effect::Shared { round, flight, of, fingerprint } => {
+                        let vector = Shared { round: round.0, flight, fingerprint };
+                        if let Err(error) = self.share(part, of, vector, out) {
+                            self.lent = lent(effects);
+                            return Err(error);
+                        }
+                    }
                     gossip::Effect::Snapshot(snapshot) => {
                         next = self.write(snapshot, out).map(Input::Snapshot);
                     }
@@ -245,10 +259,7 @@ impl Rounds {
                         out.push(Effect::Results { records, history });
                     }
                     gossip::Effect::Failed(failure) => {
-                        self.lent = effects.find_map(|effect| match effect {
-                            gossip::Effect::Compute { x, .. } => Some(x),
-                            _ => None,
-                        });
+                        self.lent = lent(effects);
                         return Err(RunError::Failed { node: part.id, failure });
                     }
                     gossip::Effect::Conclude { own, mean } => {
@@ -261,6 +272,30 @@ impl Rounds {
                     }
                     effect => out.push(Effect::Core(effect)),
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// A node and its neighbours have this vector in common. Between the nodes of one process
+    /// nobody says so.
+    fn share(
+        &mut self,
+        part: &Part<'_>,
+        of: NodeId,
+        vector: Shared,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), RunError> {
+        match (&self.seals, of == part.id) {
+            (None, _) => {}
+            (Some(_), true) => {
+                self.statements.say(Said::Shared(vector));
+                // At once: the next gradient may take long, and the neighbours have the frame.
+                self.statements.tell_now(out);
+            }
+            (Some(_), false) => {
+                let seen = self.statements.see(of, vector);
+                seen.map_err(|failure| RunError::Failed { node: part.id, failure })?;
             }
         }
         Ok(())
@@ -283,8 +318,15 @@ impl Rounds {
         event: Event,
         out: &mut Vec<Effect>,
     ) -> Result<(), RunError> {
-        // A link that only breaks and returns carries nothing.
-        self.moves |= !matches!(event, Event::Lost { .. } | Event::Back { .. });
+        // What a neighbour only says is no progress: it could say so all the time.
+        self.moves |= matches!(
+            event,
+            Event::Frame { .. }
+                | Event::Piece { .. }
+                | Event::Taken(_)
+                | Event::Computed(_)
+                | Event::Durable(_)
+        );
         let input = match event {
             Event::Frame { from, bytes } => Input::Frame { from, bytes },
             Event::Piece { from, length, bytes } => Input::Piece { from, length, bytes },
@@ -294,12 +336,12 @@ impl Rounds {
                 self.because = because;
                 return Err(RunError::Restarted(peer));
             }
-            Event::Contradicts { peer, reason } => {
-                let failure = Failure::Peer { peer, reason };
-                return Err(RunError::Failed { node: part.id, failure });
+            Event::Told { from, statements } => {
+                let heard = self.statements.hear(from, statements);
+                return heard.map_err(|failure| RunError::Failed { node: part.id, failure });
             }
             Event::Rival { peer, text } => return self.refused(part, peer, &text, out),
-            Event::OtherMembership(peer) => return self.meet(part, peer, out),
+            Event::OtherMembership { peer, .. } => return self.meet(part, peer, out),
             Event::Goodbye(peer) if self.node.owes_its_model() && self.limits.may_continue => {
                 return Err(RunError::Absent(Absence::of(peer)));
             }
@@ -362,9 +404,7 @@ impl Rounds {
                 let up = links - self.lost.len().min(links);
                 out.push(Effect::Linked { peer: part.number(peer), up, links });
             }
-            (Event::Saved(saved), Some(saves)) => saves.hear(&saved),
-            (Event::Schedule(schedule), Some(saves)) => saves.hear_schedule(schedule),
-            (Event::Durable(rounds), Some(saves)) => saves.saved(rounds),
+            (Event::Durable(rounds), Some(saves)) => saves.saved(rounds, &mut self.statements),
             _ => {}
         }
     }
@@ -425,15 +465,28 @@ impl Rounds {
         out: &mut Vec<Effect>,
     ) -> Result<(), RunError> {
         if std::mem::take(&mut self.moves) {
-            self.patience.moved(facts.acted);
+            self.patience.moved(facts.acted, facts.bytes);
         }
         let round = self.node.round();
         if let Some(saves) = &mut self.saves {
-            if let Some(next) = saves.look(now, round, out) {
+            let next = saves.look(now, round, &mut self.statements, out);
+            self.statements.tell(now, out);
+            if let Some(next) = next {
                 self.feed(part, Input::Snapshot(next), out)?;
             } else if let Some(returned) = saves.due() {
                 return Err(RunError::Absent(Absence { returned, ..Absence::default() }));
             }
+        }
+        self.statements.tell(now, out);
+        let patience = self.limits.patience;
+        self.late = self.statements.late(now, round.0, &self.lost, patience);
+        if let Some(peer) = self.late {
+            let name = part.name(peer);
+            let text = format!(
+                "node {name} has not signed for {:.0} s what it has sent",
+                patience.as_secs_f64()
+            );
+            return Err(RunError::Deadline { nodes: vec![peer], text });
         }
         self.meter.add(facts.waited);
         if self.meter.is_due(now) {
@@ -555,6 +608,14 @@ impl Rounds {
             out.push(Effect::Waits(Waiting { peers: vec![part.number(node)], text }));
         }
     }
+}
+
+/// The model that the core was about to lend.
+fn lent(mut effects: impl Iterator<Item = gossip::Effect>) -> Option<Vec<f32>> {
+    effects.find_map(|effect| match effect {
+        gossip::Effect::Compute { x, .. } => Some(x),
+        _ => None,
+    })
 }
 
 /// Lost links in words, and their nodes.

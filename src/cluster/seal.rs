@@ -17,8 +17,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{members::keys::Keys, part::Part};
-use crate::{gossip::Failure, mixing::SpanningTree, units::NodeId};
+use super::part::Part;
+use crate::{
+    gossip::{Failure, tree::Signer},
+    mixing::SpanningTree,
+    units::NodeId,
+};
 
 /// What identifies the merged setup record and the mean that a node got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,9 +48,8 @@ struct Sealed {
 }
 
 /// Signs the record of this node, and checks those of all.
-#[derive(Debug)]
 pub(crate) struct Seals {
-    keys: Arc<dyn Keys>,
+    signer: Arc<dyn Signer>,
     pub given: Given,
     /// This node's record, as it has sent it.
     own: Vec<u8>,
@@ -54,15 +57,14 @@ pub(crate) struct Seals {
 
 impl Seals {
     /// `merged` is the setup record of the checkpoint from which this node continues, if any.
-    pub(crate) fn new(keys: Arc<dyn Keys>, merged: &[u8]) -> Seals {
+    pub(crate) fn new(signer: Arc<dyn Signer>, merged: &[u8]) -> Seals {
         let given = Given { setup: Given::setup(merged), mean: 0 };
-        Seals { keys, given, own: Vec::new() }
+        Seals { signer, given, own: Vec::new() }
     }
 
     /// This node's record with its signature.
-    pub(crate) fn seal(&mut self, part: &Part<'_>, record: Vec<u8>) -> Vec<u8> {
-        let node = (part.number(part.id), part.membership.id);
-        self.own = seal(&*self.keys, node, self.given, record);
+    pub(crate) fn seal(&mut self, record: Vec<u8>) -> Vec<u8> {
+        self.own = seal(&*self.signer, self.given, record);
         self.own.clone()
     }
 
@@ -90,10 +92,8 @@ impl Seals {
             let sealed: Result<(Sealed, usize), _> =
                 bincode::serde::decode_from_slice(bytes, bincode::config::standard());
             let (sealed, length) = sealed.map_err(|_| changed())?;
-            let number = part.number(node);
-            let signer = (number, part.membership.id);
-            let statement = statement(signer, sealed.given, &sealed.record);
-            if length != bytes.len() || !self.keys.verify(number, &statement, &sealed.signature) {
+            let statement = statement(sealed.given, &sealed.record);
+            if length != bytes.len() || !self.signer.verify(node, &statement, &sealed.signature) {
                 return Err(changed());
             }
             opened.push((sealed.given, sealed.record));
@@ -127,17 +127,16 @@ impl Seals {
     }
 }
 
-/// The bytes that the signature of a node in a membership covers.
-fn statement((node, membership): (NodeId, u64), given: Given, record: &[u8]) -> Vec<u8> {
-    let domain = "gradvine record";
-    let statement = (domain, node, membership, given, record);
+/// The bytes that the signature of a node covers, besides its membership and its attempt.
+fn statement(given: Given, record: &[u8]) -> Vec<u8> {
+    let statement = ("gradvine record", given, record);
     bincode::serde::encode_to_vec(statement, bincode::config::standard())
         .expect("a record serialises")
 }
 
-/// The record of a node in a membership, with its signature.
-pub(crate) fn seal(keys: &dyn Keys, node: (NodeId, u64), given: Given, record: Vec<u8>) -> Vec<u8> {
-    let signature = keys.sign(&statement(node, given, &record));
+/// The record of a node, with its signature.
+pub(crate) fn seal(signer: &dyn Signer, given: Given, record: Vec<u8>) -> Vec<u8> {
+    let signature = signer.sign(&statement(given, &record));
     let sealed = Sealed { record, given, signature };
     bincode::serde::encode_to_vec(sealed, bincode::config::standard()).expect("a record serialises")
 }
@@ -153,7 +152,7 @@ fn toward(tree: &SpanningTree, me: NodeId, node: NodeId) -> NodeId {
 mod tests {
     use super::*;
     use crate::{
-        cluster::members::keys::Named,
+        cluster::begin::gathering::tests::Signs,
         drive::Membership,
         experiment::Experiment,
         run::{Design, Whole},
@@ -177,17 +176,15 @@ mod tests {
     }
 
     fn seals(node: u32, mean: u64) -> Seals {
-        let mut seals = Seals::new(Arc::new(Named(NodeId(node))), b"sums");
+        let mut seals = Seals::new(Arc::new(Signs(NodeId(node))), b"sums");
         seals.given.mean = mean;
         seals
     }
 
     /// The records of nodes that got these means.
-    fn sealed(design: &Design, means: [u64; 4]) -> (Vec<Seals>, Vec<Vec<u8>>) {
+    fn sealed(means: [u64; 4]) -> (Vec<Seals>, Vec<Vec<u8>>) {
         let mut all: Vec<Seals> = (0..4).map(|node| seals(node, means[node as usize])).collect();
-        let seal = |(node, seals): (usize, &mut Seals)| {
-            seals.seal(&part(design, node as u32), vec![node as u8])
-        };
+        let seal = |(node, seals): (usize, &mut Seals)| seals.seal(vec![node as u8]);
         let records = all.iter_mut().enumerate().map(seal).collect();
         (all, records)
     }
@@ -203,7 +200,7 @@ mod tests {
     #[test]
     fn records_come_back_as_they_were_signed() {
         let whole = design();
-        let all = sealed(&whole.design, [5; 4]);
+        let all = sealed([5; 4]);
         for me in 0..4 {
             assert_eq!(blamed(&whole.design, &all, me), "[[0], [1], [2], [3]]");
         }
@@ -212,18 +209,18 @@ mod tests {
     #[test]
     fn one_that_changes_a_record_is_named_by_those_to_whom_it_gave_it() {
         let whole = design();
-        let mut all = sealed(&whole.design, [5; 4]);
+        let mut all = sealed([5; 4]);
         // Node 1 gives the nodes below it another record of node 0, and one of node 3 to node 0.
-        all.1[0] = sealed(&whole.design, [6; 4]).1[1].clone();
+        all.1[0] = sealed([6; 4]).1[1].clone();
         let text = "1: the record of node 0 is not what that node has signed";
         assert_eq!(blamed(&whole.design, &all, 2), text);
-        let mut all = sealed(&whole.design, [5; 4]);
+        let mut all = sealed([5; 4]);
         all.1[3].push(0);
         let text = "1: the record of node 3 is not what that node has signed";
         assert_eq!(blamed(&whole.design, &all, 0), text);
         // A node finds its own record, to the bit.
-        let mut all = sealed(&whole.design, [5; 4]);
-        all.1[2] = sealed(&whole.design, [6; 4]).1[2].clone();
+        let mut all = sealed([5; 4]);
+        all.1[2] = sealed([6; 4]).1[2].clone();
         let text = "1: the record of node 2 is not what that node has signed";
         assert_eq!(blamed(&whole.design, &all, 2), text);
     }
@@ -232,7 +229,7 @@ mod tests {
     fn one_that_gives_another_mean_is_named() {
         let whole = design();
         // Node 1 has signed what it got, and gives another mean to nodes 2 and 3.
-        let all = sealed(&whole.design, [5, 5, 6, 6]);
+        let all = sealed([5, 5, 6, 6]);
         let text = "1: the mean that node NODE got is not what node 0 has formed and signed";
         for me in [2, 3] {
             let text = text.replace("NODE", &me.to_string());

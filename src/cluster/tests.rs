@@ -1,14 +1,17 @@
 //! The effects of one node, input by input: node b of the path a - b - c, whose parent in the
-//! spanning tree is a, and whose child is c. `commit` and `early_end` have those of the end.
+//! spanning tree is a, and whose child is c. `commit` and `early_end` have those of the end,
+//! `budgets` what a neighbour may cost.
 
+mod budgets;
 mod commit;
 mod early_end;
+mod statements;
 mod table;
 mod three;
 
 use std::time::Duration;
 
-use self::table::{A, B, C, Table, begin, leaves, ready, whole};
+use self::table::{A, B, C, Table, leaves, ready, report, saved, whole};
 use super::{
     Input, Restored,
     event::Event,
@@ -16,7 +19,8 @@ use super::{
         assembly::{News, View, statement},
         keys::{Keys, Named},
     },
-    message::{Beginning, CheckpointSchedule, StartMessage},
+    message::{CheckpointSchedule, Reports, StartMessage},
+    statements::Said,
 };
 use crate::{
     drive::{Membership, RunError},
@@ -47,7 +51,8 @@ fn a_first_start_with_a_late_node() {
     b.event(Event::Up(C));
     b.event(Event::Start { from: C, message: ready(C, &[]) });
     assert_eq!(b.after(0.1)[..1], ["to 0: ready [1, 2]"]);
-    b.event(Event::Start { from: A, message: begin(0) });
+    let message = b.begin(&[], &[]);
+    b.event(Event::Start { from: A, message });
     assert_eq!(b.after(0.1), ["to 2: begin after 0", "restore round 0"]);
     let started = b.input(Input::Restored(Ok(None)));
     assert_eq!(started[0], "begin after 0");
@@ -102,7 +107,8 @@ fn a_restart_of_a_neighbour_in_each_phase() {
     }
     b.event(Event::Start { from: C, message: ready(C, &[2]) });
     assert_eq!(b.after(0.1)[..1], ["to 0: ready [1, 2]"]);
-    b.event(Event::Start { from: A, message: begin(2) });
+    let message = b.begin(&[2], &[2]);
+    b.event(Event::Start { from: A, message });
     assert_eq!(b.after(0.1), ["to 2: begin after 2", "restore round 2"]);
     let snapshot = gossip::snapshot::Snapshot {
         rounds: crate::units::Round(2),
@@ -157,18 +163,51 @@ fn restarts_have_a_budget() {
     }
 }
 
+/// What a node reports of its checkpoints has its signature: who changes that is refused.
 #[test]
-fn a_parent_that_would_throw_this_node_back_is_refused() {
+fn a_parent_that_changes_a_report_is_refused() {
     let whole = whole(&["absence.policy=continue"]);
     let mut b = Table::new(&whole, true);
     b.opened(&[2]);
     for peer in [A, C] {
         b.event(Event::Up(peer));
     }
-    let effects = b.event(Event::Start { from: A, message: begin(3) });
-    assert!(effects[0].contains("of which this node has no checkpoint"), "{effects:?}");
+    let StartMessage::Begin(mut reports) = b.begin(&[], &[2]) else { unreachable!() };
+    reports.nodes[2].kept.clear();
+    let message = StartMessage::Begin(reports);
+    let effects = b.event(Event::Start { from: A, message });
+    let text = "it reports checkpoints that node 2 has not signed";
+    assert!(effects[0].contains(text), "{effects:?}");
     assert!(effects[0].ends_with("this node refuses node 0 for 60 s"), "{effects:?}");
     assert_eq!(effects[1], "open 3 members of change 0, 0 links cut, bans [0], to choose");
+}
+
+/// Neither a report of this node from before its program was started again, nor fewer nodes than a
+/// quorum, remove its checkpoints.
+#[test]
+fn a_node_whose_checkpoints_all_have_had_does_not_begin_without_them() {
+    let whole = whole(&[]);
+    let meets = || {
+        let mut b = Table::new(&whole, true);
+        b.opened(&[2]);
+        for peer in [A, C] {
+            b.event(Event::Up(peer));
+        }
+        b.event(Event::Start { from: C, message: ready(C, &[]) });
+        b.after(0.1);
+        b
+    };
+    let mut b = meets();
+    let StartMessage::Begin(mut reports) = b.begin(&[2], &[2]) else { unreachable!() };
+    reports.nodes[1] = report(B, 0, &saved(&[]));
+    b.event(Event::Start { from: A, message: StartMessage::Begin(reports) });
+    assert_eq!(b.after(0.1), [] as [&str; 0], "it waits for its own report");
+    let mut b = meets();
+    let message = b.begin(&[], &[]);
+    b.event(Event::Start { from: A, message });
+    let ended = b.after(0.1);
+    let text = "of round 2 and before stay as they are: fewer than 2 nodes report the same";
+    assert!(ended[1].contains(text), "{ended:?}");
 }
 
 #[test]
@@ -376,24 +415,30 @@ fn a_node_that_returns_takes_part_after_the_next_checkpoint() {
     b.opened(&[]);
     b.event(Event::Up(A));
     assert_eq!(b.after(0.1), ["to 0: ready [1]"]);
-    b.event(Event::Start { from: A, message: begin(0) });
+    let nodes = [A, B].map(|node| report(node, members.id, &saved(&[]))).to_vec();
+    let message = StartMessage::Begin(Reports { nodes, histories: Vec::new() });
+    b.event(Event::Start { from: A, message });
     assert_eq!(b.after(0.1), ["restore round 0"]);
     b.input(Input::Restored(Ok(None)));
     // Node c visits: it is no member.
     let visitor = b.cluster.part().neighbours[1].node;
     assert_eq!(
-        b.event(Event::OtherMembership(visitor)),
+        b.event(Event::OtherMembership { peer: visitor, because: None }),
         ["warn: node 2 has returned: it takes part after the next checkpoint"]
     );
-    assert_eq!(b.event(Event::OtherMembership(visitor)), [] as [&str; 0], "once");
+    assert_eq!(
+        b.event(Event::OtherMembership { peer: visitor, because: None }),
+        [] as [&str; 0],
+        "once"
+    );
     b.after(0.1);
     // All members have a checkpoint of round 2.
     b.event(Event::Durable(2));
-    b.event(Event::Saved(vec![(NodeId(0), 2)]));
+    b.told(A, A, Said::Saved(2));
     let schedule = CheckpointSchedule { number: 1, next: 0, common: 2 };
-    b.event(Event::Schedule(schedule));
+    b.told(A, A, Said::Schedule(schedule));
     let looked = b.after(0.1);
-    assert!(looked[1].starts_with("Retain"), "{looked:?}");
+    assert_eq!(looked[..2], ["Retain(0)", "tell 1 saved 2, 0 saved 2, 0 schedules 0"]);
     let chooses = "open 3 members of change 0, 0 links cut, bans [], to choose";
     assert_eq!(looked[2..], ["salvage", chooses]);
     // It is awaited for a while, although its link was not used.
@@ -420,8 +465,8 @@ fn a_lost_disk() {
     }
     b.event(Event::Start { from: C, message: ready(C, &[2]) });
     b.after(0.1);
-    let at = Beginning { rounds: 2, from_mean: true, without: vec![B], ..Beginning::default() };
-    b.event(Event::Start { from: A, message: StartMessage::Begin(at) });
+    let message = b.begin(&[2], &[2]);
+    b.event(Event::Start { from: A, message });
     assert_eq!(b.after(0.1), ["to 2: begin after 2", "restore round 2"]);
     let started = b.input(Input::Restored(Ok(None)));
     assert_eq!(

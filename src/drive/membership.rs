@@ -1,6 +1,7 @@
 //! The members of a run: the nodes that take part, which may change.
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::units::{NodeId, Round};
 
@@ -86,6 +87,17 @@ fn checksum(members: &[NodeId], cut: &[(NodeId, NodeId)]) -> u32 {
 }
 
 impl Change {
+    /// What identifies a history: the first 8 bytes of the SHA-256 of its changes, in JSON; 0 if
+    /// there is none.
+    pub(crate) fn digest(history: &[Change]) -> u64 {
+        if history.is_empty() {
+            return 0;
+        }
+        let text = serde_json::to_vec(history).expect("changes serialise to JSON");
+        let hash = Sha256::digest(text);
+        u64::from_le_bytes(*hash.first_chunk().expect("32 bytes"))
+    }
+
     /// Whether a run of so many rounds whose newest membership has this id can have had it after
     /// the other one.
     pub(crate) fn can_follow(&self, before: Option<&Change>, newest: u64, rounds: u64) -> bool {

@@ -334,11 +334,12 @@ impl Experiment {
     pub fn canonical(&self) -> String {
         // The rest of the topology is compared by its links, not by its name.
         const SCHEDULE: &str = "topology.schedule";
-        const PRIVATE: [&str; 26] = [
+        const PRIVATE: [&str; 27] = [
             "run.require.",
             "absence.deadline_s",
             "absence.wait_s",
             "checkpoint.every_s",
+            "run.minimum_rows",
             "run.out",
             "run.patience_s",
             "run.work_s",

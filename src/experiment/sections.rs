@@ -61,6 +61,13 @@ pub struct RunParams {
     ///
     /// Accepts: `"all"`, or `{ quorum = 5, within_s = 300 }` with `absence.policy = "continue"`.
     pub start: StartParams,
+    /// The least number of rows to train on that a node alone may have. Every other node sees sums
+    /// over them: with fewer rows the node sends nothing, and does not start.
+    ///
+    /// Accepts: a whole number from 1 to 9223372036854775807. Default: 10 in `gradvine node`; a
+    /// command that has the rows of all nodes asks for no number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub minimum_rows: Option<u64>,
     /// What a run must have to end with exit code 0 instead of 3: nodes that took part in a share
     /// of its rounds.
     ///
@@ -330,6 +337,7 @@ impl Default for RunParams {
             work_s: 3600.0,
             connect_s: 3600.0,
             start: StartParams::All,
+            minimum_rows: None,
             require: None,
             stop_early: None,
             transport: Transport::Tcp,

@@ -10,8 +10,8 @@
 //!   the one from which the node begins, has been durable at a quorum.
 //! * *blame*: no node refuses a node that has kept to the protocol, or ends because of it.
 //! * *report*: a checkpoint that a node reports is on its disk.
-//! * *choices*: the members are not chosen more than [`MOST_CHOICES`] times without a later
-//!   checkpoint that all of them have.
+//! * *choices*: a node does not choose members more often than the budgets of its neighbours allow,
+//!   without a later checkpoint that all members have.
 //! * *schedule*: checkpoints that are due by time are written, with [`LONGEST_GAP`] between them.
 //! * *end*: a run ends within its [bound](World::bound), if the nodes that are not hostile can
 //!   reach each other and are a quorum.
@@ -23,7 +23,8 @@ use crate::{
     cluster::{
         Opening, Outcome,
         members::assembly::check::check_adopted,
-        message::{Beginning, Saves, StartMessage},
+        message::{Beginning, StartMessage},
+        statements::{Said, Statement},
     },
     data::Disk,
     digest,
@@ -33,18 +34,20 @@ use crate::{
     units::NodeId,
 };
 
-/// How often a node may choose members before all members have a later checkpoint: the budget of
-/// restarts of one neighbour, and a few choices that ordinary faults cause.
-const MOST_CHOICES: u32 = 25;
-
 /// The longest time in the rounds without a checkpoint, where one is due each second, besides that
 /// in which a silent neighbour is given up: three intervals until a schedule that was missed is
 /// replaced, and twice the time in which one crosses the network, with room.
 const LONGEST_GAP: f64 = 20.0;
 
-/// How often a hostile member interrupts a run, at the most: as often as it may be started again,
-/// and once after each of the refusals that double from a minute on.
-const MOST_INTERRUPTIONS: f64 = 30.0;
+/// How often one neighbour may throw a node back in a run of so many nodes: by itself, and because
+/// of others, as in `cluster::members::setbacks`.
+fn most_setbacks(nodes: usize) -> u32 {
+    20 + 40 + nodes as u32
+}
+
+/// How often a refused member comes back in the longest run, at the most: each refusal takes twice
+/// as long as the one before it, from a minute on.
+const MOST_RETURNS: u32 = 10;
 
 impl World<'_> {
     /// Whether a node is not the hostile one.
@@ -69,11 +72,24 @@ impl World<'_> {
         self.journal.durable.get(&checkpoint).is_some_and(|nodes| self.is_quorum(nodes))
     }
 
+    /// Whether nodes have checkpoints, and a quorum has none of them now.
+    fn has_too_few(&self) -> bool {
+        let has = |node: usize, rounds| self.machines[node].files.is_durable(rounds);
+        let nodes = 0..self.machines.len();
+        let count = |rounds| nodes.clone().filter(|node| has(*node, rounds)).count();
+        let honest =
+            |rounds| nodes.clone().any(|node| self.is_honest(node.into()) && has(node, rounds));
+        let mut all =
+            self.journal.durable.keys().map(|(_, rounds)| *rounds).filter(|it| honest(*it));
+        all.clone().next().is_some() && all.all(|rounds| 2 * count(rounds) <= nodes.len())
+    }
+
     /// The checkpoints that a program has on its disk.
     pub(super) fn on_disk(&self, node: NodeId) -> Vec<Id> {
         let program = self.machines[node.index()].program.as_ref();
         let all = program.and_then(|program| program.checkpoints.available().ok());
-        all.map_or(Vec::new(), |(all, _)| all)
+        let all = all.map_or(Vec::new(), |(all, _)| all);
+        all.into_iter().map(|(membership, rounds, _)| (membership, rounds)).collect()
     }
 
     /// A node has written a checkpoint.
@@ -164,10 +180,13 @@ impl World<'_> {
             self.check_blame(node, *peer, &ban.reason);
         }
         if opening.chooses && self.hostile.is_some() {
+            // Each neighbour has its own budget; ordinary faults and returns cause some choices, too.
+            let topology = &self.whole.design.topology;
+            let most = most_setbacks(topology.nodes()) * topology.neighbours(node).len() as u32;
             let times = self.journal.choices.entry(node).or_default();
             *times += 1;
             assert!(
-                *times <= MOST_CHOICES,
+                *times <= most + MOST_RETURNS,
                 "choices: node {node} chooses members for the {times}th time since the members \
                  have had the checkpoint {:?}",
                 self.journal.common
@@ -199,28 +218,39 @@ impl World<'_> {
             RunError::Over => self.check_over(node),
             RunError::Alone(text) if text.starts_with("the run is over") => self.check_over(node),
             RunError::Setup(error) if self.hostile.is_some() => {
+                let few = error.to_string().contains("nodes report the same checkpoint");
+                if few && self.has_too_few() {
+                    return;
+                }
                 panic!("end: node {node} ends by the word of another one: {error}");
             }
             _ => {}
         }
     }
 
-    /// A node reports its newest checkpoint, unless that is where it has begun.
-    pub(super) fn check_published(&self, node: NodeId, saves: &Saves) {
+    /// A node tells others what is new of these statements: that it has a checkpoint, unless that
+    /// is where it has begun.
+    pub(super) fn check_told(&self, node: NodeId, statements: &[(u64, Statement)]) {
         let Some(program) = &self.machines[node.index()].program else { return };
-        let newest = saves.newest.get(&program.cluster.part().id).copied().unwrap_or(0);
+        let me = program.cluster.part().id;
+        let told = program.statements.last().map_or(0, |(number, _)| *number);
         let begun = self.journal.begun.get(&node).map_or(0, |(rounds, _)| *rounds);
-        if newest > begun {
-            self.check_reported(node, newest);
+        for (number, Statement { node: of, said, .. }) in statements {
+            if let Said::Saved(rounds) = said
+                && (*number > told && *of == me && *rounds != begun)
+            {
+                self.check_reported(node, *rounds);
+            }
         }
     }
 
     /// A node says which checkpoints it has.
     pub(super) fn check_said(&self, node: NodeId, message: &StartMessage) {
         let Some(program) = &self.machines[node.index()].program else { return };
-        let StartMessage::Ready(saved) = message else { return };
-        let own = saved.nodes.iter().filter(|(of, _)| *of == program.cluster.part().id);
-        for checkpoint in own.flat_map(|(_, all)| all) {
+        let StartMessage::Ready(reports) = message else { return };
+        let me = program.cluster.part().id;
+        let own = reports.nodes.iter().filter(|report| report.node == me);
+        for checkpoint in own.flat_map(|report| &report.kept) {
             self.check_reported(node, checkpoint.rounds);
         }
     }
@@ -260,9 +290,10 @@ impl World<'_> {
     /// quorum, or cannot reach each other without the hostile one.
     ///
     /// All start within `run.connect_s`. Then the rounds take their gradients, twice that with the
-    /// links. Each of the [interruptions](MOST_INTERRUPTIONS) costs at most all the rounds again,
-    /// the silence of the hostile one until it is given up, and a choice: a lost link, a node that
-    /// has just returned, and two seconds in which all hear of it. Faults add their lengths.
+    /// links. The hostile one interrupts them as often as its budget and its returns allow. Each
+    /// interruption costs at most all the rounds again, its silence until it is given up, and a
+    /// choice: a lost link, a node that has just returned, and two seconds in which all hear of it.
+    /// Faults add their lengths.
     pub(super) fn bound(&self) -> Option<f64> {
         let experiment = &self.whole.design.experiment;
         let hostile = self.hostile.as_ref()?.node;
@@ -279,7 +310,8 @@ impl World<'_> {
         let choice = experiment.absence.deadline_s + 10.0;
         let faults: f64 = self.faults.iter().map(|fault| fault.length.0 as f64 / 1e9).sum();
         let each = compute + silence + choice;
-        Some(experiment.run.connect_s + compute + MOST_INTERRUPTIONS * each + faults)
+        let interruptions = f64::from(most_setbacks(nodes) + MOST_RETURNS);
+        Some(experiment.run.connect_s + compute + interruptions * each + faults)
     }
 
     /// Checks the membership that a node has just recorded against those of the others.

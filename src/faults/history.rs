@@ -42,6 +42,17 @@ pub fn repeat(
         let error = ConfigError::new("rule.kind", design.rule_name(), problem);
         return Err(RunError::Setup(error));
     }
+    let quorum = design.experiment.absence.quorum_of(design.topology.nodes());
+    let is_few = |change: &&Change| (1..quorum).contains(&change.models.len());
+    if let Some(few) = history.iter().find(is_few) {
+        let problem = format!(
+            "after round {} the mean of the models of {} nodes: a run continues from the models of \
+             at least {quorum} nodes (absence.quorum)",
+            few.round,
+            few.models.len()
+        );
+        return Err(RunError::Setup(ConfigError::at("history", problem)));
+    }
     if history.len() > MOST_CHANGES {
         let problem = format!("{} changes: a run records at most {MOST_CHANGES}", history.len());
         return Err(RunError::Setup(ConfigError::at("history", problem)));

@@ -9,7 +9,8 @@ use crate::{
             assembly::{News, View, statement},
             keys::{Keys, Named},
         },
-        message::{CheckpointId, CheckpointSchedule, StartMessage},
+        message::{CheckpointId, CheckpointSchedule, Reports, StartMessage},
+        statements::{Said, Statement},
     },
     drive::Membership,
     gossip::{
@@ -32,8 +33,11 @@ pub(super) enum Lie {
     Forges,
     /// It says that it has a checkpoint of far later members, and asks to begin there.
     Dictates,
-    /// It asks all to remove their checkpoints, and to write others all the time.
+    /// It says of itself, and as node 0 of all, what would have others remove their checkpoints,
+    /// write others all the time, or never hear of a later one.
     Deletes,
+    /// It says the same in the name of others.
+    Counterfeits,
     /// It changes these frames of the spanning tree, which go down: what others have given or,
     /// where the root has formed something of that, the result.
     Tree(u8),
@@ -45,8 +49,8 @@ pub(super) enum Lie {
     TwoFaced(u64),
 }
 
-pub(super) const LIES: [Lie; 5] =
-    [Lie::Raises, Lie::Withdraws, Lie::Forges, Lie::Dictates, Lie::Deletes];
+pub(super) const LIES: [Lie; 6] =
+    [Lie::Raises, Lie::Withdraws, Lie::Forges, Lie::Dictates, Lie::Deletes, Lie::Counterfeits];
 
 /// The flights of the tree: sums before the rounds, the mean and the records after them.
 pub(super) const TREE: [Lie; 3] = [Lie::Tree(SETUP), Lie::Tree(MEAN), Lie::Tree(SUMMARY)];
@@ -138,8 +142,8 @@ impl Liar {
             }
             (Lie::Forges, Message::Start(StartMessage::Assembly(_))) => {
                 let view = |node: &NodeId| {
-                    let number = 1_000 + self.times;
-                    let view = View { number, over: true, started: true, ..View::default() };
+                    let choice = 1_000 + self.times;
+                    let view = View { choice, over: true, started: true, ..View::default() };
                     // It has its own key only.
                     let signature = Named(self.node).sign(&statement(*node, &view));
                     (*node, View { signature, ..view })
@@ -147,27 +151,44 @@ impl Liar {
                 let news = News { views: others.iter().map(view).collect() };
                 Message::Start(StartMessage::Assembly(news))
             }
-            (Lie::Dictates, Message::Start(StartMessage::Ready(mut saved))) => {
-                let far = CheckpointId { membership: 9 << 32, rounds: 1 };
-                for (_, kept) in &mut saved.nodes {
-                    *kept = vec![far];
-                }
-                Message::Start(StartMessage::Ready(saved))
+            (Lie::Dictates, Message::Start(StartMessage::Ready(reports))) => {
+                Message::Start(StartMessage::Ready(dictated(reports)))
             }
-            (Lie::Dictates, Message::Start(StartMessage::Begin(mut at))) => {
-                (at.rounds, at.from_mean) = (0, false);
-                Message::Start(StartMessage::Begin(at))
+            (Lie::Dictates, Message::Start(StartMessage::Begin(reports))) => {
+                Message::Start(StartMessage::Begin(dictated(reports)))
             }
-            (Lie::Deletes, Message::Saved(_)) => {
-                Message::Saved(all.into_iter().map(|node| (node, 25)).collect())
-            }
-            (Lie::Deletes, Message::Schedule(schedule)) => {
-                let (number, next) = (schedule.number + self.times, schedule.next + self.times);
-                Message::Schedule(CheckpointSchedule { number, next, common: 25 })
+            (Lie::Deletes | Lie::Counterfeits, Message::Statements(mut statements)) => {
+                let more = self.statements(&statements, whole.design.experiment.run.rounds);
+                statements.extend(more);
+                Message::Statements(statements)
             }
             (_, message) => message,
         }
     }
+
+    /// What it adds to these statements, in its own name or in that of another node.
+    fn statements(&self, all: &[Statement], rounds: u64) -> Vec<Statement> {
+        let names = |node: NodeId| (node == self.node) == (self.lie == Lie::Deletes);
+        let Some(one) = all.iter().find(|one| names(one.node)) else { return Vec::new() };
+        // As long as all are members, they have their numbers in the topology.
+        let says = |said| {
+            let (keys, numbers) = (Named(self.node), (one.node, one.node));
+            Statement::signed(&keys, numbers, (0, one.attempt), said)
+        };
+        let (number, common) = ((1 << 20) + self.times, rounds - 5);
+        let of_all = CheckpointSchedule { number, next: rounds, common };
+        let schedules = (one.node == NodeId(0)).then_some(Said::Schedule(of_all));
+        schedules.into_iter().chain([Said::Saved(common)]).map(says).collect()
+    }
+}
+
+/// Reports of a checkpoint of far later members. Before the rounds there is nothing to dictate.
+fn dictated(mut reports: Reports) -> Reports {
+    let far = CheckpointId::new(9 << 32, 1, &[]);
+    if reports.nodes.iter().any(|report| !report.kept.is_empty()) {
+        reports.nodes.iter_mut().for_each(|report| report.kept = vec![far]);
+    }
+    reports
 }
 
 /// The first byte of the last number of another node's record, if it has one, among these records.

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, path::Path, sync::Arc};
 
 use super::disk::Memory;
 use crate::{
-    cluster::{Cluster, Input, members::ban::Ban, message::Beginning},
+    cluster::{Cluster, Input, members::ban::Ban, message::Reports, statements::Retained},
     config::ConfigError,
     drive::{Elapsed, Ended, Learner},
     gossip::Traffic,
@@ -44,8 +44,8 @@ pub(super) struct Program<'a> {
     pub bans: Vec<(NodeId, Ban)>,
     /// Whether the rounds have begun over these links.
     pub begun: bool,
-    /// Where they have begun, for neighbours that connect later.
-    pub begins: Option<Beginning>,
+    /// The reports by which they have begun, for neighbours that connect later.
+    pub begins: Option<Reports>,
     /// The bytes of frames that they have carried.
     pub bytes: u64,
     pub inputs: VecDeque<Input>,
@@ -70,6 +70,8 @@ pub(super) struct Program<'a> {
     pub share: Option<u8>,
     /// What nodes say about themselves.
     pub board: Board,
+    /// The statements that its neighbours are told.
+    pub statements: Retained,
     /// Tells it from other programs of this machine.
     pub number: u64,
 }
@@ -115,6 +117,7 @@ impl<'a> Program<'a> {
             closing: None,
             waits_for: Vec::new(),
             share: None,
+            statements: Retained::default(),
             board,
             number,
         }

@@ -27,6 +27,8 @@ mod journal;
 mod liar;
 mod machine;
 mod perform;
+#[cfg(test)]
+mod returns;
 mod schedule;
 #[cfg(test)]
 mod tests;

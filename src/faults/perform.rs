@@ -13,7 +13,8 @@ use crate::{
         event::Event,
         kept::{self, Place},
         members::keys::Named,
-        message::{Beginning, Stamp, StartMessage},
+        message::{Beginning, Reports, Stamp, StartMessage},
+        statements::Retained,
         waiting::{
             limits::Limits,
             pace::{Alive, Pace, Paces},
@@ -25,7 +26,7 @@ use crate::{
     links::ComputeModel,
     run::checkpoint::Every,
     state::State,
-    status::{self, Board, Record, Shared},
+    status::{self, Board, Record},
     units::{NodeId, Round, Time},
 };
 
@@ -127,20 +128,7 @@ impl World<'_> {
         }
     }
 
-    /// Tells the cluster which neighbours have signed something else than they have sent.
-    fn find_contradictions(&mut self, node: NodeId) {
-        let Some(program) = &self.machines[node.index()].program else { return };
-        for (number, reason) in program.board.contradictions() {
-            let Some(program) = &self.machines[node.index()].program else { return };
-            if let Some(peer) = program.numbers.iter().position(|other| *other == number) {
-                let peer = NodeId::from(peer);
-                self.feed(node, Input::Event(Event::Contradicts { peer, reason }));
-            }
-        }
-    }
-
     fn tick_now(&mut self, node: NodeId) {
-        self.find_contradictions(node);
         if let Some(facts) = self.facts(node) {
             self.feed(node, Input::Tick(Box::new(facts)));
         }
@@ -231,11 +219,7 @@ impl World<'_> {
                 self.reply(node, Input::Opened(opened));
             }
             Effect::SendStart { to, message } => self.send_start(node, to, message),
-            Effect::Publish(saves) => {
-                #[cfg(test)]
-                self.check_published(node, &saves);
-                self.publish(node, &saves);
-            }
+            Effect::Tell(statements) => self.tell_all(node, statements),
             Effect::Pace { waits_for, share } => {
                 if let Some(program) = &mut self.machines[node.index()].program {
                     program.waits_for =
@@ -243,8 +227,8 @@ impl World<'_> {
                     program.share = share;
                 }
             }
-            Effect::Restore { at, node: place } => {
-                let restored = self.restore(node, &at, place);
+            Effect::Restore { at, node: place, reports } => {
+                let restored = self.restore(node, &at, (place, reports));
                 self.reply(node, Input::Restored(restored));
             }
             Effect::Begin { at, node: place } => self.begin_rounds(node, &at, place),
@@ -286,6 +270,18 @@ impl World<'_> {
         }
     }
 
+    /// Tells the neighbours what a node and others have said.
+    fn tell_all(&mut self, node: NodeId, statements: Retained) {
+        #[cfg(test)]
+        self.check_told(node, &statements);
+        if let Some(program) = &mut self.machines[node.index()].program {
+            program.statements = statements;
+        }
+        for (wire, side) in self.wires_of(node) {
+            self.pass_on(wire, side);
+        }
+    }
+
     fn write_results(&mut self, node: NodeId, records: Vec<Vec<u8>>, history: Vec<Change>) {
         let machine = &mut self.machines[node.index()];
         let Some(program) = &mut machine.program else { return };
@@ -322,20 +318,6 @@ impl World<'_> {
         let machine = &mut self.machines[node.index()];
         let Some(program) = &mut machine.program else { return };
         match effect {
-            gossip::Effect::Shared { round, flight, of, fingerprint } => {
-                let of = program.number(of);
-                let vector = Shared { round: round.0, flight, fingerprint };
-                let attempt = match of == node {
-                    true => program.incarnation,
-                    false => {
-                        let wire = self.wire_between(node, of);
-                        self.wires[wire].sides[self.wires[wire].side(node)].known
-                    }
-                };
-                if let Some(program) = &self.machines[node.index()].program {
-                    program.board.share(of, attempt, vector);
-                }
-            }
             gossip::Effect::Send { to, frame } => {
                 let to = program.number(to);
                 self.send(node, to, frame);
@@ -380,7 +362,8 @@ impl World<'_> {
                 (program.model, program.mean) = (own.x, mean);
                 program.inputs.push_back(Input::Core(gossip::Input::Record(record)));
             }
-            gossip::Effect::Snapshot(_)
+            gossip::Effect::Shared { .. }
+            | gossip::Effect::Snapshot(_)
             | gossip::Effect::Finished(_)
             | gossip::Effect::Failed(_) => unreachable!("the cluster handles these"),
         }
@@ -428,7 +411,8 @@ impl World<'_> {
         let Some(program) = &mut machine.program else { return Ok(Opened::default()) };
         (program.incarnation, program.chooses) = (incarnation, opening.chooses);
         program.numbers.clone_from(&opening.membership.members);
-        program.because = opening.because;
+        (program.because, program.closing) = (opening.because, None);
+        program.statements = Retained::default();
         program.bans.clone_from(&opening.bans);
         (program.begun, program.begins, program.computing) = (false, None, false);
         (program.bytes, program.waits_for, program.share) = (0, Vec::new(), None);
@@ -444,8 +428,8 @@ impl World<'_> {
         let all = program.cluster.part().whole.topology.nodes();
         let needs_setup = opening.resets || !opening.membership.is_whole(all);
         let setup = needs_setup.then(|| program.learner.setup()).flatten();
-        let (saved, _) = kept::saved(program.cluster.part().id, Some(kept))?;
-        Ok(Opened { setup, saved, ..Opened::default() })
+        let (saved, _) = kept::saved(Some(kept))?;
+        Ok(Opened { attempt: incarnation, setup, saved, ..Opened::default() })
     }
 
     fn send_start(&mut self, node: NodeId, to: NodeId, message: StartMessage) {
@@ -465,11 +449,11 @@ impl World<'_> {
         &mut self,
         node: NodeId,
         at: &Beginning,
-        place: NodeId,
+        (place, reports): (NodeId, Reports),
     ) -> Result<Option<Restored>, RunError> {
         let machine = &mut self.machines[node.index()];
         let Some(program) = &mut machine.program else { return Ok(None) };
-        (program.begun, program.begins) = (true, Some(at.clone()));
+        (program.begun, program.begins) = (true, Some(reports));
         let kept = Some(&program.checkpoints);
         let Place { restored, before, setup } =
             kept::put_back(place, at, kept, None, &mut *program.learner)?;
@@ -491,11 +475,9 @@ impl World<'_> {
         if let Err(error) = kept::begin(place, at, &program.checkpoints) {
             program.inputs.push_front(Input::Failed(error));
         }
+        program.started = now;
         #[cfg(test)]
         self.check_removed(node, &before, Some(at));
-        let Some(program) = &mut self.machines[node.index()].program else { return };
-        program.board.begin(program.incarnation);
-        program.started = now;
         self.stop_if_due(node);
     }
 

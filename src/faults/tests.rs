@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env,
+    env, mem,
     ops::Range,
     panic,
 };
@@ -14,9 +14,9 @@ use super::{
 };
 use crate::{
     config::ConfigError,
-    drive::{Change, NoopObserver, describe_panic},
+    drive::{Change, Elapsed, NoopObserver, Observer, describe_panic},
     experiment::Experiment,
-    gossip::{rule, tree::INITIAL},
+    gossip::{RoundDone, rule, tree::INITIAL},
     links::Conditions,
     rng::{Purpose, Sequence, Stream},
     sim,
@@ -131,11 +131,54 @@ fn story(seed: u64) -> Result<Story, String> {
     story.map_err(|error| format!("{error}; {faults:?}"))
 }
 
+/// The rounds that each node has done, without those before a return to a checkpoint.
+#[derive(Default)]
+struct Done(BTreeMap<NodeId, BTreeSet<u64>>);
+
+impl Observer for Done {
+    fn round(&mut self, node: NodeId, _: Elapsed, done: RoundDone) {
+        self.0.entry(node).or_default().insert(done.round.0);
+    }
+
+    fn resumes(&mut self, node: NodeId, rounds: Round) {
+        self.0.entry(node).or_default().retain(|round| *round < rounds.0);
+    }
+}
+
+impl Done {
+    /// Checks that a summary counts no round of a node in which it had no part. Who has done a
+    /// round has frames of it from its neighbours, which need not have done it themselves.
+    fn check(&self, whole: &Whole, summary: &Summary) -> Result<(), String> {
+        let topology = &whole.design.topology;
+        let parts = summary.participation.iter().map(|(name, part)| (name, part.rounds));
+        for (name, rounds) in parts.chain(summary.away.iter().map(|(name, all)| (name, *all))) {
+            let node = topology.find(name).expect("a node of the run");
+            let (mut far, mut order) = (Vec::new(), Vec::new());
+            topology.graph().distances(node, &mut far, &mut order);
+            let (mut sent, mut is_member) = (0, true);
+            for change in &summary.history {
+                let was_member = mem::replace(&mut is_member, change.members.contains(name));
+                let givers = change.models.iter().filter_map(|giver| topology.find(giver));
+                let nearest = givers.map(|giver| far[giver.index()]).min().unwrap_or(0);
+                sent += if was_member { u64::from(nearest) } else { 0 };
+            }
+            let done = self.0.get(&node).map_or(0, BTreeSet::len) as u64;
+            if rounds > done + sent {
+                return Err(format!(
+                    "node {name} is said to have done {rounds} rounds, not {done}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Checks how the run of a seed ends.
 fn check(seed: u64, rules: &[(&str, &str)]) -> Result<(), String> {
     let whole = whole_of(seed, rules);
     let faults = faults_of(&format!("seed:{seed}"), &whole.design).expect("a seed");
-    let story = run(&whole, &faults, &mut NoopObserver);
+    let mut done = Done::default();
+    let story = run(&whole, &faults, &mut done);
     let story = story.map_err(|error| format!("{error}; {faults:?}"))?;
     if !story.stuck.is_empty() {
         let last: Vec<_> = story.occurrences.iter().rev().take(30).rev().collect();
@@ -166,13 +209,18 @@ fn check(seed: u64, rules: &[(&str, &str)]) -> Result<(), String> {
     let summary = story.summary(&whole.design).map_err(|error| error.to_string())?;
     let Some(summary) = summary else {
         // Without the checkpoints of half of the nodes the others do not give theirs up.
-        if 2 * lost.len() >= whole.design.topology.nodes() {
+        let keeps = |error: &String| error.contains("nodes report the same checkpoint");
+        if 2 * lost.len() >= whole.design.topology.nodes()
+            || loses && story.ended.iter().flatten().any(keeps)
+        {
             return Ok(());
         }
         let last: Vec<_> = story.occurrences.iter().rev().take(30).rev().collect();
         let ended = &story.ended;
         return Err(format!("no node has results: {ended:?}; {last:#?}; {faults:?}"));
     };
+    done.check(&whole, &summary)
+        .map_err(|why| format!("{why}: {:?}; {faults:?}", summary.history))?;
     let again = whole_of(seed, rules);
     let history = crate::run::history_of(&summary, &again.design);
     let history = history.map_err(|error| error.to_string())?;
@@ -425,7 +473,7 @@ fn a_history_is_performed_by_clusters() {
         (vec![away, change(11, &[1, 2, 3], &[1, 2, 3])], false, &[30, 13, 12]),
         (vec![change(0, &[1, 2, 3], &[])], false, &[30, 2, 1]),
         (vec![apart, lost], true, &[30, 21]),
-        (vec![change(1, &all, &[0, 4]), change(30, &[1, 2], &[1, 2])], true, &[30]),
+        (vec![change(1, &all, &[0, 2, 4]), change(30, &[1, 2, 3], &[1, 2, 3])], true, &[30]),
         (Vec::new(), false, &[30, 17, 2, 1]),
     ] {
         for rounds in ends.iter().copied() {
@@ -478,7 +526,8 @@ fn a_history_that_no_run_has_is_refused() {
     for history in [
         vec![without.clone(), change(20, &[0, 1, 2, 3, 4], &[3, 4])],
         vec![change(10, &[0, 1, 2, 3], &[3, 4])],
-        vec![without, change(9, &[0, 1], &[0, 1])],
+        vec![without, change(9, &[0, 1, 2], &[0, 1, 2])],
+        vec![change(10, &[0, 1, 2, 3, 4], &[0, 1])],
     ] {
         let error = repeat(&whole, &history, None, &mut NoopObserver).unwrap_err();
         assert!(matches!(error, RunError::Setup(_)), "{error}");
@@ -489,6 +538,71 @@ fn a_history_that_no_run_has_is_refused() {
 pub(super) fn lines(story: &Story) -> String {
     let line = |it: &Occurrence| format!("{:.1} {:?} {}", it.time.0 as f64 / 1e9, it.node, it.text);
     story.occurrences.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Programs that are killed and started again every few seconds, for more rounds than a node may
+/// sign nothing: nobody is refused, left out or accused, and the run ends.
+#[test]
+fn restarts_accuse_nobody() {
+    for (policy, topology) in [("wait", "ring:4"), ("continue", "complete:4"), ("wait", "path:3")] {
+        let set = [
+            "rule.kind=dcd",
+            "compressor.kind=identity",
+            "run.rounds=2000",
+            "optimizer.step=0.0005",
+            "checkpoint.every_s=2",
+            "network.compute_ms=30",
+            &format!("absence.policy={policy}"),
+            &format!("topology.file={topology}"),
+        ];
+        let whole = whole_with(1, &set.map(String::from));
+        let nodes = whole.design.topology.nodes();
+        let kill = |number: usize| {
+            let (node, at) = (number % nodes, 5 + 4 * number);
+            format!("[[fault]]\nkind = 'kill'\nnodes = ['{node}']\nat_s = {at}\nfor_s = 0.5\n")
+        };
+        let text: String = (0..15).map(kill).collect();
+        let faults = parse(&text, &whole.design.topology).unwrap();
+        let story = run(&whole, &faults, &mut NoopObserver).unwrap();
+        let told = lines(&story);
+        assert!(story.ended.iter().all(Option::is_none) && story.stuck.is_empty(), "{told}");
+        assert!(story.restarts >= 15, "{told}");
+        for wrong in ["refuses", "signed", "without", "frame that cannot be used"] {
+            assert!(!told.contains(wrong), "{wrong}: {told}");
+        }
+        let summary = story.summary(&whole.design).unwrap().unwrap();
+        assert!(summary.rounds == 2000 && summary.history.is_empty(), "{told}");
+    }
+}
+
+/// A program is killed again as soon as `checkpoint.every_s` has passed: the run goes on, since the
+/// first checkpoints after a start again come early.
+#[test]
+fn kills_as_frequent_as_checkpoints_stop_no_run() {
+    for killed in [0, 2] {
+        let set = [
+            "rule.kind=d-psgd",
+            "compressor.kind=identity",
+            "run.rounds=600",
+            "checkpoint.every_s=6",
+            "network.compute_ms=50",
+            "topology.file=ring:4",
+        ];
+        let whole = whole_with(1, &set.map(String::from));
+        let kill = |number: usize| {
+            let at = 5.5 + 7.0 * number as f64;
+            format!("[[fault]]\nkind = 'kill'\nnodes = ['{killed}']\nat_s = {at}\nfor_s = 0.5\n")
+        };
+        let text: String = (0..8).map(kill).collect();
+        let faults = parse(&text, &whole.design.topology).unwrap();
+        let story = run(&whole, &faults, &mut NoopObserver).unwrap();
+        let told = lines(&story);
+        assert!(story.ended.iter().all(Option::is_none), "{told}");
+        // Each attempt gets further: no more is repeated than some seconds of each.
+        let calm = run(&whole_with(1, &set.map(String::from)), &[], &mut NoopObserver).unwrap();
+        let longer = (story.time.0 - calm.time.0) as f64 / 1e9;
+        assert!(story.restarts >= 6 && longer < 8.0 * 5.0, "{longer} s longer:\n{told}");
+    }
 }
 
 /// Each lie of each member, while another node is killed for long: the honest nodes continue, and

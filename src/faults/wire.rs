@@ -5,10 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use litemap::LiteMap;
 
 use crate::{
-    cluster::{
-        Input,
-        message::{CheckpointSchedule, Saves, StartMessage},
-    },
+    cluster::{Input, message::StartMessage, statements::Statement},
     gossip::Cause,
     status::Passed,
     units::{NodeId, Time},
@@ -18,8 +15,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) enum Message {
     Start(StartMessage),
-    Saved(Vec<(NodeId, u64)>),
-    Schedule(CheckpointSchedule),
+    Statements(Vec<Statement>),
     Goodbye(Option<Cause>),
     Records(Vec<Passed>),
 }
@@ -52,8 +48,8 @@ pub(super) struct End {
     pub goodbye: bool,
     /// This end has said goodbye.
     pub told_goodbye: bool,
-    /// The other end was told this, and these records.
-    pub told: Saves,
+    /// The other end was told statements up to this number, and these records.
+    pub told: u64,
     pub told_records: LiteMap<NodeId, u64>,
     pub problem: String,
 }

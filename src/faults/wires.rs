@@ -15,7 +15,8 @@ use crate::{
         Input,
         begin::meeting::{Meeting, meet},
         event::Event,
-        message::{Saves, StartMessage},
+        message::StartMessage,
+        statements::news,
     },
     gossip::{Cause, frame::ENVELOPE},
     units::{NodeId, Time},
@@ -97,8 +98,9 @@ impl World<'_> {
         let is_other = self.hostile_meets(*ends, is_other);
         if is_other || unused || other {
             if self.is_time_to_notice() {
-                self.tell(wire, 0, Event::OtherMembership(to_b));
-                self.tell(wire, 1, Event::OtherMembership(to_a));
+                let [of_a, of_b] = [a.because, b.because];
+                self.tell(wire, 0, Event::OtherMembership { peer: to_b, because: of_b });
+                self.tell(wire, 1, Event::OtherMembership { peer: to_a, because: of_a });
             }
             return;
         }
@@ -155,8 +157,7 @@ impl World<'_> {
         match meet(end.known, incarnation, begun) {
             Meeting::Continues | Meeting::Begins => {}
             Meeting::BeginsAnew => {
-                let (lost, told) = (end.lost, Saves::default());
-                *end = End { lost, told, ..End::default() };
+                *end = End { lost: end.lost, ..End::default() };
                 self.wires[wire].sides[side].known = incarnation;
                 self.tell(wire, side, Event::Restarted { peer, because: None });
             }
@@ -168,7 +169,7 @@ impl World<'_> {
         }
         let now = self.now();
         let end = &mut self.wires[wire].sides[side];
-        (end.known, end.up, end.told) = (incarnation, true, Saves::default());
+        (end.known, end.up, end.told) = (incarnation, true, 0);
         end.told_records.clear();
         end.outbox.iter_mut().for_each(|sent| sent.written = false);
         let resent = end.outbox.len() as u64;
@@ -183,9 +184,10 @@ impl World<'_> {
         // It may have missed that the run has begun.
         let machine = self.wires[wire].ends[side];
         let program = self.machines[machine.index()].program.as_ref();
-        if let Some(at) = program.and_then(|program| program.begins.clone()) {
-            self.say(wire, side, Message::Start(StartMessage::Begin(at)));
+        if let Some(reports) = program.and_then(|program| program.begins.clone()) {
+            self.say(wire, side, Message::Start(StartMessage::Begin(reports)));
         }
+        self.pass_on(wire, side);
     }
 
     /// Sends a message from a side.
@@ -202,11 +204,11 @@ impl World<'_> {
         };
         #[cfg(test)]
         let Some(message) = self.hostile_says(wire, side, message) else { return };
-        self.pass_on(wire, side, message);
+        self.carry(wire, side, message);
     }
 
     /// A message goes its way.
-    pub(super) fn pass_on(&mut self, wire: usize, side: usize, message: Message) {
+    pub(super) fn carry(&mut self, wire: usize, side: usize, message: Message) {
         let Some(connection) = self.wires[wire].connection else { return };
         let ends = self.wires[wire].ends;
         let latency = self.conditions.link(ends[0], ends[1]).latency.max(1_000);
@@ -215,26 +217,14 @@ impl World<'_> {
         self.post_at(when, Happening::Message { wire, from: side, connection, message });
     }
 
-    /// Tells the neighbours of a machine what is new.
-    pub(super) fn publish(&mut self, machine: NodeId, saves: &Saves) {
-        for (wire, side) in self.wires_of(machine) {
-            let end = &mut self.wires[wire].sides[side];
-            if !end.up {
-                continue;
-            }
-            let is_new =
-                |(node, rounds): &(&NodeId, &u64)| end.told.newest.get(*node) != Some(*rounds);
-            let newest = saves.newest.iter().filter(is_new);
-            let newest: Vec<(NodeId, u64)> =
-                newest.map(|(node, rounds)| (*node, *rounds)).collect();
-            let schedule = (end.told.schedule != saves.schedule).then_some(saves.schedule);
-            end.told = saves.clone();
-            if !newest.is_empty() {
-                self.say(wire, side, Message::Saved(newest));
-            }
-            if let Some(schedule) = schedule {
-                self.say(wire, side, Message::Schedule(schedule));
-            }
+    /// Passes on what the other end has not been told.
+    pub(super) fn pass_on(&mut self, wire: usize, side: usize) {
+        let machine = self.wires[wire].ends[side];
+        let Some(program) = &self.machines[machine.index()].program else { return };
+        let (end, all) = (&mut self.wires[wire].sides[side], program.statements.clone());
+        let statements = if end.up { news(&all, &mut end.told) } else { Vec::new() };
+        if !statements.is_empty() {
+            self.say(wire, side, Message::Statements(statements));
         }
     }
 
@@ -347,8 +337,7 @@ impl World<'_> {
                 StartMessage::Ready(_) | StartMessage::Waiting(_) | StartMessage::Begin(_),
             ) if begun => return,
             Message::Start(message) => Event::Start { from: peer, message },
-            Message::Saved(saved) => Event::Saved(saved),
-            Message::Schedule(schedule) => Event::Schedule(schedule),
+            Message::Statements(statements) => Event::Told { from: peer, statements },
             Message::Goodbye(None) => {
                 self.wires[wire].sides[side].goodbye = true;
                 Event::Goodbye(peer)

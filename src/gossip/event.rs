@@ -122,7 +122,8 @@ pub enum Effect {
         flight: u8,
         /// The node whose vector it is: this one or a neighbour.
         of: NodeId,
-        /// The first half of the SHA-256 of the vector after this frame.
+        /// The first half of a SHA-256 over all frames of this flight so far and the vector after
+        /// each of them: `gossip/fingerprint.rs`.
         fingerprint: [u8; 16],
     },
     /// Compute the update at `x` into `update`. Reply with [`Input::Part`] for each of the parts,

@@ -164,6 +164,14 @@ pub(crate) fn read(frame: &[u8]) -> (Header, &[u8]) {
     (decode(frame).expect("the frame was opened before").header(), &frame[HEADER..])
 }
 
+/// The checksum of a frame that [`Sealed::verify`] has accepted, or of its header alone.
+///
+/// # Panics
+/// If the bytes are shorter than a header.
+pub(crate) fn checksum(frame: &[u8]) -> u32 {
+    decode(frame).expect("the frame was opened before").checksum
+}
+
 impl Wire {
     fn header(&self) -> Header {
         let at = At { round: Round(self.round), flight: self.flight, exchange: self.exchange };

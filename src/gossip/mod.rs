@@ -7,6 +7,7 @@
 mod byzantine;
 pub mod collective;
 pub(crate) mod event;
+mod fingerprint;
 pub(crate) mod flights;
 pub mod frame;
 mod node;
@@ -23,9 +24,9 @@ pub mod tree;
 
 pub use byzantine::Byzantine;
 pub use event::{Cause, Effect, Failure, Input, OwnModel, RoundDone, UpdatePart};
+pub(crate) use fingerprint::{SHARED_EVERY, is_shared_round};
 pub use node::{NewRule, Node, NodeConfig};
 pub use snapshot::{Rejoin, Snapshot};
 pub use stopping::{Patience, Tally, rounds_to_end};
 pub use traffic::{LinkTraffic, Traffic};
-pub(crate) use transfer::SHARED_EVERY;
 pub use tree::{Merge, Readers, Setup};

@@ -53,8 +53,8 @@ use super::{
     traffic::Traffic,
     transfer::{Exchange, Transfer},
     tree::{
-        Agreement, Averaging, EndOfCalls, INITIAL, LAST_CALL, MEAN, Mean, Readers, Records, SETUP,
-        SETUP_LIMIT, SUMMARY, Setup, Signatures, Signer, TALLY, TreePlan,
+        Agreement, Averaging, EndOfCalls, Givers, INITIAL, LAST_CALL, MEAN, Mean, Readers, Records,
+        SETUP, SETUP_LIMIT, SUMMARY, Setup, Signatures, Signer, TALLY, TreePlan,
     },
 };
 use crate::{
@@ -206,7 +206,7 @@ impl Trees {
         let initial = config.initial_from.map(|from| {
             // Its signed model is passed on, whatever the rule.
             let initial = Averaging {
-                givers: vec![from],
+                givers: Givers::These(vec![from]),
                 liars: Some(0),
                 digest: config.initial_digest.clone(),
                 ..averaging.clone()
@@ -476,7 +476,7 @@ impl Node {
     fn share_initial(&mut self) -> Stage {
         let Some((initial, plan)) = &self.trees.initial else { return self.begin_rounds() };
         self.flights.launch(plan.launch(), plan);
-        let own = initial.givers.contains(&self.id).then_some(&*self.local.x);
+        let own = initial.givers.contains(self.id).then_some(&*self.local.x);
         Stage::Initial(Mean::new(plan, initial, self.id, self.parameters, own))
     }
 

@@ -7,6 +7,7 @@ use litemap::LiteMap;
 use super::{
     byzantine::Byzantine,
     event::{Effect, Failure},
+    fingerprint::Fingerprints,
     flights::Carrier,
     frame::{self, ENVELOPE, HEADER, Header},
     party::{Local, Party, Received, Writer, payload_noise},
@@ -17,7 +18,6 @@ use super::{
 };
 use crate::{
     compress::{Format, Malformed, NonFinite, Payload},
-    digest,
     rng::Stream,
     units::NodeId,
     vector,
@@ -26,15 +26,9 @@ use crate::{
 /// Rounds between two checks that copies agree with their owners.
 pub(super) const REPLICA_EVERY: u64 = 16;
 
-/// Rounds between two checks that all neighbours of a node have the same copy, once a run is that
-/// old. It reads each copy once more.
-pub(crate) const SHARED_EVERY: u64 = 256;
-
-/// Whether copies are compared after this frame, and by all neighbours of a node.
-fn is_shared(at: &At, plan: &dyn Plan) -> bool {
-    let round = at.round.0;
-    let early = round.is_multiple_of(REPLICA_EVERY) && (round / REPLICA_EVERY).is_power_of_two();
-    at.exchange == 0 && (early || round.is_multiple_of(SHARED_EVERY)) && plan.is_compared(at.flight)
+/// Whether copies agree with their owners after this frame.
+fn is_compared(at: &At, plan: &dyn Plan) -> bool {
+    at.exchange == 0 && plan.is_compared(at.flight)
 }
 
 #[derive(Debug, Default)]
@@ -68,6 +62,7 @@ pub(super) struct Transfer {
     max_norm: Option<f64>,
     /// A neighbour's vector, while its norm is compared.
     decoded: Vec<f32>,
+    fingerprints: Fingerprints,
     pub traffic: Traffic,
 }
 
@@ -84,6 +79,7 @@ impl Transfer {
             byzantine: None,
             max_norm: None,
             decoded: Vec::new(),
+            fingerprints: Fingerprints::default(),
             traffic: Traffic::default(),
         }
     }
@@ -300,13 +296,21 @@ impl Transfer {
         party.outgoing(local, at, &mut writer).map_err(diverged(at))?;
         let sum = writer.sum();
         party.sent(local, at, to, &format.view(noise, &buffer[HEADER..]));
-        let due = at.exchange == 0 && at.round.0.is_multiple_of(REPLICA_EVERY);
-        let proof = due && plan.is_compared(at.flight);
+        let proof = is_compared(at, plan) && at.round.0.is_multiple_of(REPLICA_EVERY);
         let copies = party.copies().filter(|_| proof);
         let replica = copies.and_then(|copies| copies.own(local, to)).map(frame::replica_digest);
         frame::seal(&Header { at: *at, replica }, sum, buffer);
         self.pool.push(Arc::clone(&frame));
         Ok(frame)
+    }
+
+    /// Adds a frame to the fingerprint of the vector of `of`, which all its neighbours have a copy
+    /// of.
+    fn share(&mut self, of: NodeId, at: &At, frame: &[u8], vector: &[f32], out: &mut Vec<Effect>) {
+        let (round, flight) = (at.round, at.flight);
+        if let Some(fingerprint) = self.fingerprints.add(of, at, frame, vector) {
+            out.push(Effect::Shared { round, flight, of, fingerprint });
+        }
     }
 
     /// A frame that no link holds any more, or a new one.
@@ -356,12 +360,12 @@ impl Carrier<Vec<u8>> for Exchange<'_> {
         let Exchange { transfer, plan, party, local, out } = self;
         if meeting.shared {
             let frame = transfer.encode(at, None, *plan, *party, local)?;
-            if is_shared(at, *plan)
+            if is_compared(at, *plan)
+                && !meeting.send.is_empty()
                 && let Some(own) = party.copies().and_then(|copies| copies.own(local, None))
             {
-                let (round, flight) = (at.round, at.flight);
-                let fingerprint = digest::fingerprint(own);
-                out.push(Effect::Shared { round, flight, of: transfer.id, fingerprint });
+                let id = transfer.id;
+                transfer.share(id, at, &frame, own, out);
             }
             meeting.send.iter().for_each(|&to| transfer.send(to, &frame, at, out));
         } else {
@@ -393,13 +397,11 @@ impl Carrier<Vec<u8>> for Exchange<'_> {
         {
             return Err(Failure::Replica { peer: from, at: *at });
         }
-        if is_shared(at, *plan)
+        if is_compared(at, *plan)
             && transfer.theirs.shared
             && let Some(copy) = party.copies().and_then(|copies| copies.of(local, from))
         {
-            let (round, flight) = (at.round, at.flight);
-            let fingerprint = digest::fingerprint(copy);
-            out.push(Effect::Shared { round, flight, of: from, fingerprint });
+            transfer.share(from, at, &bytes, copy, out);
         }
         if added {
             // Its pieces have been returned.

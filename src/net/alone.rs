@@ -233,7 +233,7 @@ pub(crate) fn alone(
 /// The place of a node, what it signs with, and what nodes say about themselves.
 pub(crate) struct Site {
     pub place: Place,
-    keys: Arc<dyn Keys>,
+    pub(crate) keys: Arc<dyn Keys>,
     pub board: Arc<Board>,
     /// Set once this node asks all others to end the run.
     pub ends: Arc<AtomicBool>,

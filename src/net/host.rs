@@ -47,7 +47,7 @@ use super::{
     },
 };
 use crate::{
-    cluster::{event::Event, message::StartMessage},
+    cluster::{event::Event, message::StartMessage, statements::Retained},
     config::ConfigError,
     gossip::Cause,
     mixing::Topology,
@@ -107,13 +107,12 @@ pub struct HostConfig {
 /// A running host, owned by the thread of the core. Dropping it closes everything.
 pub struct Host {
     peer: PeerId,
-    /// The random number of this attempt at the run.
-    incarnation: u64,
     listen: Vec<Multiaddr>,
     /// The addresses at relays by which it is reached.
     relays: Vec<Multiaddr>,
     links: LiteMap<NodeId, Handles>,
     leave: watch::Sender<Leaving>,
+    statements: watch::Sender<Retained>,
     status: Arc<Status>,
     ciphers: Ciphers,
     connect: mpsc::UnboundedSender<LiteMap<NodeId, Vec<Multiaddr>>>,
@@ -144,6 +143,7 @@ struct Common<'a> {
     incarnation: u64,
     streams: Control,
     leaving: watch::Receiver<Leaving>,
+    statements: watch::Receiver<Retained>,
     status: Arc<Status>,
     close: mpsc::UnboundedSender<(PeerId, ConnectionId)>,
 }
@@ -195,6 +195,7 @@ impl Common<'_> {
             left: None,
             start_messages: start_receiver,
             leaving: self.leaving.clone(),
+            statements: self.statements.clone(),
             events: self.config.events.clone(),
             status: Arc::clone(&self.status),
             close: self.close.clone(),
@@ -260,15 +261,16 @@ impl Host {
         let status =
             Arc::new(Status::new(used.map(|neighbour| neighbour.node), Arc::clone(&config.board)));
         let (leave, leaving) = watch::channel(None);
+        let (tell, statements) = watch::channel(Retained::default());
         let (close, closing) = mpsc::unbounded_channel();
         let streams = swarm.behaviour().streams.new_control();
-        let incarnation = random();
         let common = Common {
             own: peer,
             card: Arc::new(config.card.clone()),
-            incarnation,
+            incarnation: random(),
             streams,
             leaving,
+            statements,
             status: Arc::clone(&status),
             close,
             config: &config,
@@ -305,11 +307,11 @@ impl Host {
         };
         Ok(Host {
             peer,
-            incarnation,
             listen,
             relays: config.addresses.into_iter().filter(is_relayed).collect(),
             links,
             leave,
+            statements: tell,
             status,
             ciphers,
             connect,
@@ -325,11 +327,6 @@ impl Host {
 
     pub(crate) fn peer(&self) -> PeerId {
         self.peer
-    }
-
-    /// The random number of this attempt at the run.
-    pub(crate) fn attempt(&self) -> u64 {
-        self.incarnation
     }
 
     /// How the newest TCP connection with this peer is encrypted, such as `TLS 1.3,
@@ -379,6 +376,11 @@ impl Host {
             };
             link.start_messages.send_replace(Some(message));
         }
+    }
+
+    /// Tells all neighbours those of these statements that are news on their connections.
+    pub(crate) fn tell(&self, statements: Retained) {
+        self.statements.send_replace(statements);
     }
 
     /// Returns a frame's buffer: the link may deliver its next frame.

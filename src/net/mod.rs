@@ -36,7 +36,7 @@ pub(crate) use runtime::runtime_for;
 pub use together::{together, together_in};
 
 internals!(crate::cluster::{
-    event::{Difference, Event}, message::StartMessage,
+    event::{Difference, Event}, message::StartMessage, statements::{Said, Shared, Statement},
 });
 
 internals!({
@@ -61,7 +61,7 @@ internals!({
 });
 
 /// The version of the wire format of a link.
-pub const VERSION: u32 = 19;
+pub const VERSION: u32 = 20;
 
 #[cfg(test)]
 pub(crate) use self::link::liar::lies;

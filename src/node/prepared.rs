@@ -3,6 +3,15 @@
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 
 use super::{Event, command::Command, on_event::Notices};
+#[cfg(feature = "internals")]
+use crate::{
+    cluster::{
+        members::keys::OfMembers,
+        message::{CheckpointReport, Reports, Saved, StartMessage},
+        part::Part,
+    },
+    drive::Membership,
+};
 use crate::{
     config::ConfigError,
     drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError, Waiting},
@@ -91,6 +100,17 @@ impl Prepared {
     /// What nodes say about themselves, from when the node runs.
     pub fn board(&self) -> Arc<Board> {
         Arc::clone(&self.site.board)
+    }
+
+    /// What this node reports before its first attempt: no checkpoints.
+    #[cfg(feature = "internals")]
+    pub fn ready(&self) -> StartMessage {
+        let (design, node) = (&self.design, self.node());
+        let all = Membership::all(design.topology.nodes());
+        let part = Part::new(design, node, all).expect("all nodes can be members");
+        let signer = OfMembers::new(&self.site.keys, &part, Vec::new());
+        let report = CheckpointReport::new((node, 1), &Saved::default(), &signer);
+        StartMessage::Ready(Reports { nodes: vec![report], histories: Vec::new() })
     }
 
     /// The node and its run in one line.

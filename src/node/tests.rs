@@ -4,7 +4,10 @@
 use std::{fs, thread, time::Duration};
 
 use crate::{
-    cluster::message::{CheckpointId, StartMessage},
+    cluster::{
+        message::{CheckpointId, StartMessage},
+        statements::{Said, Statement},
+    },
     experiment::{Experiment, Transport},
     learn::{Batch, Objective, Tensor},
     mixing::{FileFormat, Topology},
@@ -113,23 +116,18 @@ fn check(ended: &[NodeResult]) {
     }
 }
 
-fn all() -> impl Iterator<Item = u32> {
-    0..NODES as u32
-}
-
 #[test]
 fn one_that_would_delete_all_checkpoints_deletes_none() {
-    let mut number = 1 << 40;
     check(&run(move |message| match message {
-        Message::Saved(_) => {
-            number += 1;
-            let saved = all().map(|node| (node, ROUNDS)).collect();
-            let schedule = crate::cluster::message::CheckpointSchedule {
-                number: if number % 2 == 0 { u64::MAX } else { number },
-                next: u64::MAX,
-                common: ROUNDS,
-            };
-            vec![Message::Saved(saved), Message::Schedule(schedule)]
+        // In the rounds after the other one has left.
+        Message::Statements(mut statements)
+            if statements.iter().any(|one| matches!(one.said, Said::Saved(150..))) =>
+        {
+            let (attempt, signature) = (statements[0].attempt, vec![0; 64]);
+            let said = Said::Saved(ROUNDS);
+            let forged = |node| Statement { node, attempt, said, signature: signature.clone() };
+            statements.extend([0, 2].map(|node| forged(NodeId(node))));
+            vec![Message::Statements(statements)]
         }
         other => vec![other],
     }));
@@ -139,13 +137,13 @@ fn one_that_would_delete_all_checkpoints_deletes_none() {
 #[ignore = "slow"]
 fn one_that_would_dictate_where_to_begin_does_not() {
     check(&run(|message| match message {
-        Message::Start(StartMessage::Ready(mut saved)) => {
+        Message::Start(StartMessage::Ready(mut reports)) => {
             // Before the rounds there is nothing to dictate: nobody has a checkpoint.
-            if saved.nodes.iter().any(|(_, kept)| !kept.is_empty()) {
-                let far = CheckpointId { membership: 9 << 32, rounds: 1 };
-                saved.nodes.iter_mut().for_each(|(_, kept)| *kept = vec![far]);
+            if reports.nodes.iter().any(|report| !report.kept.is_empty()) {
+                let far = CheckpointId::new(9 << 32, 1, &[]);
+                reports.nodes.iter_mut().for_each(|report| report.kept = vec![far]);
             }
-            vec![Message::Start(StartMessage::Ready(saved))]
+            vec![Message::Start(StartMessage::Ready(reports))]
         }
         other => vec![other],
     }));

@@ -48,7 +48,7 @@ pub use whole::{Pooled, Whole};
 internals!({
     arithmetic::name as arithmetic_name,
     checkpoint::{Checkpoint, Checkpoints},
-    design::{needs::Needs, outlook, resolved::topology},
+    design::{needs::Needs, outlook, resolved::topology, variants::Variants},
     directory::{
         data_record::{DataRecord, Usage},
         folder::STATUS_FILE,

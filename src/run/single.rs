@@ -130,6 +130,26 @@ fn read_rows(
     })
 }
 
+/// The least number of rows of a node unless the experiment says another one.
+const MINIMUM_ROWS: u64 = 10;
+
+/// Checks that the sums over a node's rows, which all other nodes see, are of enough rows.
+///
+/// # Errors
+/// If the node has fewer rows than `run.minimum_rows`.
+fn check_count(rows: usize, data: &str, experiment: &Experiment) -> Result<(), ConfigError> {
+    let least = experiment.run.minimum_rows.unwrap_or(MINIMUM_ROWS);
+    if rows as u64 >= least {
+        return Ok(());
+    }
+    let problem = format!(
+        "has {rows} rows to train on, fewer than run.minimum_rows = {least}: the other nodes see \
+         sums over them, and the sums of few rows show those rows; this node sends nothing. \
+         Expected at least {least} rows, or a lower run.minimum_rows in this node's experiment file"
+    );
+    Err(ConfigError::new("node.data", format!("\"{data}\""), problem))
+}
+
 /// The inputs and outputs of the model, which a node's own rows do not show.
 fn sizes(file: &NodeFile, experiment: &Experiment) -> Result<(usize, usize), ConfigError> {
     let need = |key: &str, value: Option<usize>| {
@@ -259,6 +279,7 @@ impl Single {
         experiment.own_init = own_init(file, &experiment, &topology, node)?;
         warm_start::keep_fills(&mut experiment);
         let (train, test, read) = read_rows(file, data, &experiment)?;
+        check_count(train.rows(), data, &experiment)?;
         let classes = train.class_names().to_vec();
         let design = warm_start::check(&experiment, &train)
             .and_then(|()| Design::new(experiment, Arc::new(topology), inputs, outputs));
@@ -335,7 +356,8 @@ mod tests {
         std::fs::write(&path, rows).unwrap();
         let said = |share: f64| {
             let share = format!("data.test_share={share}");
-            let sets = ["model.kind=softmax", "model.inputs=1", "model.outputs=2", &share];
+            let few = "run.minimum_rows=1";
+            let sets = ["model.kind=softmax", "model.inputs=1", "model.outputs=2", few, &share];
             let experiment = Experiment::default_with(&sets.map(String::from)).unwrap();
             let file = NodeFile { data: Some(path.display().to_string()), ..NodeFile::default() };
             let topology = Topology::parse("ring:4", 1).unwrap();
@@ -343,5 +365,31 @@ mod tests {
         };
         let few = "data.test_share = 0.01: less than a row is held out, so nothing is tested";
         assert_eq!([said(0.0), said(0.01), said(0.5)], [vec![], vec![few.to_string()], vec![]]);
+    }
+
+    #[test]
+    fn a_node_whose_rows_its_sums_would_show_does_not_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows.csv");
+        let starts = |rows: usize, sets: &[&str]| {
+            let rows: String = (0..rows).map(|i| format!("{i}.5,{}\n", i % 2)).collect();
+            std::fs::write(&path, rows).unwrap();
+            let given = ["model.kind=softmax", "model.inputs=1", "model.outputs=2"];
+            let sets: Vec<String> = given.iter().chain(sets).map(ToString::to_string).collect();
+            let experiment = Experiment::default_with(&sets).unwrap();
+            let file = NodeFile { data: Some(path.display().to_string()), ..NodeFile::default() };
+            let topology = Topology::parse("ring:4", 1).unwrap();
+            let single = Single::new(&file, experiment, topology, NodeId(2));
+            single.err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        let all = "data.test_share=0";
+        assert_eq!(starts(10, &[all]), "");
+        let text = starts(9, &[all]);
+        assert!(text.starts_with("node.data") && text.contains("has 9 rows to train on"), "{text}");
+        // Rows to test on do not count.
+        assert!(starts(10, &["data.test_share=0.2"]).contains("has 8 rows to train on"));
+        assert!(starts(1, &[all, "run.minimum_rows=2"]).contains("run.minimum_rows = 2"));
+        assert_eq!(starts(2, &[all, "run.minimum_rows=2"]), "");
+        assert!(starts(2, &[all, "run.minimum_rows=0"]).contains("expected"));
     }
 }

@@ -5,14 +5,11 @@
 //!   its node has signed it, and if it keeps the limits of a record.
 //! * Upon a record of its own that is newer than what it has said, from before it was started
 //!   again: it numbers what it says next above it.
-//! * Upon a vector that a neighbour and all its other neighbours should have in common: it is
-//!   compared with what that neighbour has signed, once both are known. So a neighbour that sends
-//!   others something else contradicts itself at one of them, if a path that avoids it joins them.
 //! * Upon a record that its node has not signed, or that breaks a limit: nothing more is heard from
 //!   the neighbour that has passed it on, on this connection. It costs nobody else anything.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -25,10 +22,9 @@ use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use super::record::{LONGEST, Record, Shared};
+use super::record::{LONGEST, Record};
 use crate::{
     cluster::members::keys::{Keys, Named},
-    gossip::SHARED_EVERY,
     units::NodeId,
 };
 
@@ -83,18 +79,6 @@ pub struct Board {
     known: Mutex<Known>,
 }
 
-/// How many vectors of a neighbour are remembered until it has said something about them.
-const MOST_SHARED: usize = 64;
-
-/// What a neighbour has sent in one attempt.
-#[derive(Debug, Default)]
-struct Theirs {
-    attempt: u64,
-    vectors: VecDeque<Shared>,
-    /// Whether it has contradicted itself.
-    told: bool,
-}
-
 #[derive(Debug, Default)]
 struct Known {
     records: LiteMap<NodeId, Heard>,
@@ -102,12 +86,6 @@ struct Known {
     evaluated: Option<(u64, BTreeMap<String, f64>)>,
     /// The number of its newest own record, from this program or one before it.
     number: u64,
-    /// This node's attempt, and its own vector.
-    attempt: u64,
-    shared: Option<Shared>,
-    theirs: LiteMap<NodeId, Theirs>,
-    /// Neighbours that have contradicted themselves, and how.
-    contradictions: Vec<(NodeId, String)>,
 }
 
 fn layout() -> Configuration<LittleEndian, Fixint, Limit<LONGEST>> {
@@ -158,7 +136,6 @@ impl Board {
         if let Some((rounds, figures)) = &known.evaluated {
             (record.evaluated, record.measures) = (Some(*rounds), figures.clone());
         }
-        (record.attempt, record.shared) = (known.attempt, known.shared);
         record.fit();
         record.number = clock().max(known.number.saturating_add(1));
         let encode = |record: &Record| {
@@ -254,40 +231,16 @@ impl Board {
             if is_newest {
                 let (bytes, signature) = (bytes.into(), signature.into());
                 known.records.insert(node, Heard { record, at, bytes, signature });
-                known.compare(node);
             }
         }
         Ok(())
     }
 
-    /// This node's rounds begin, in an attempt with this number.
-    pub(crate) fn begin(&self, attempt: u64) {
+    /// A number for an attempt at the run: greater than those of the attempts and records before.
+    pub(crate) fn number_attempt(&self) -> u64 {
         let mut known = self.lock();
-        (known.attempt, known.shared) = (attempt, None);
-    }
-
-    /// After a frame this node and others have this vector in common: its own, or that of a
-    /// neighbour in this attempt of that one.
-    pub(crate) fn share(&self, of: NodeId, attempt: u64, vector: Shared) {
-        let mut known = self.lock();
-        if of == self.me {
-            known.shared = Some(vector);
-            return;
-        }
-        let theirs = known.theirs.entry(of).or_default();
-        if theirs.attempt != attempt {
-            *theirs = Theirs { attempt, ..Theirs::default() };
-        }
-        if theirs.vectors.len() == MOST_SHARED {
-            theirs.vectors.pop_front();
-        }
-        theirs.vectors.push_back(vector);
-        known.compare(of);
-    }
-
-    /// The neighbours that have contradicted themselves since this was last asked, and how.
-    pub(crate) fn contradictions(&self) -> Vec<(NodeId, String)> {
-        std::mem::take(&mut self.lock().contradictions)
+        known.number = clock().max(known.number.saturating_add(1));
+        known.number
     }
 
     /// Records that are newer than those in `sent`, as many as one message may have; they are added
@@ -335,45 +288,6 @@ impl Board {
 
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Known {
-    /// Compares what a neighbour has said of its vector with what it has sent.
-    fn compare(&mut self, node: NodeId) {
-        let (Some(heard), Some(theirs)) = (self.records.get(&node), self.theirs.get_mut(&node))
-        else {
-            return;
-        };
-        let Record { attempt, shared, round: done, .. } = heard.record;
-        if attempt != theirs.attempt || theirs.told {
-            return;
-        }
-        let said = shared.map_or(0, |shared| shared.round);
-        let place = |vector: &Shared| (vector.round, vector.flight);
-        let same = theirs
-            .vectors
-            .iter()
-            .find(|vector| shared.is_some_and(|one| place(&one) == place(vector)));
-        // Until then its record may be older than its frame.
-        let hidden = |vector: &&Shared| {
-            let is_due = done >= vector.round + SHARED_EVERY;
-            is_due && (said < vector.round || shared.is_none())
-        };
-        let problem = match (shared, same) {
-            (Some(shared), Some(same)) if shared.fingerprint != same.fingerprint => format!(
-                "after round {said} its vector here is not the one that it has signed for all its \
-                 neighbours"
-            ),
-            _ => match theirs.vectors.iter().rev().find(hidden) {
-                Some(vector) => {
-                    format!("it does not sign what it has sent until round {}", vector.round)
-                }
-                None => return,
-            },
-        };
-        theirs.told = true;
-        self.contradictions.push((node, problem));
     }
 }
 
@@ -465,65 +379,13 @@ mod tests {
         assert_eq!(round_of(&other, 0), Some(7));
     }
 
-    fn vector(round: u64, byte: u8) -> Shared {
-        Shared { round, flight: 0, fingerprint: [byte; 16] }
-    }
-
-    /// What the neighbour (node 0) of a node says about its vector after so many rounds in attempt
-    /// 7, and what that node has got from it in which attempt.
-    fn compared(
-        done: u64,
-        says: Option<Shared>,
-        got: &[(u64, Shared)],
-        first: bool,
-    ) -> Vec<(NodeId, String)> {
-        let [other, me] = [0, 1].map(board);
-        let now = Instant::now();
-        other.begin(7);
-        if let Some(says) = says {
-            other.share(NodeId(0), 7, says);
-        }
-        other.say(now, said(done));
-        let hear = || me.hear(now, other.news(now, &mut LiteMap::new())).unwrap();
-        let get =
-            || got.iter().for_each(|(attempt, vector)| me.share(NodeId(0), *attempt, *vector));
-        if first {
-            hear();
-            get();
-        } else {
-            get();
-            hear();
-        }
-        let found = me.contradictions();
-        assert!(me.contradictions().is_empty(), "once");
-        found
-    }
-
     #[test]
-    fn a_neighbour_that_sends_others_something_else_contradicts_itself() {
-        let all = [(7, vector(16, 1)), (7, vector(32, 2)), (7, vector(64, 3))];
-        for first in [false, true] {
-            let of = |done, says, got: &[_]| compared(done, says, got, first);
-            assert!(of(70, Some(vector(32, 2)), &all).is_empty());
-            let found = of(70, Some(vector(32, 9)), &all);
-            let text = "after round 32 its vector here is not the one that it has signed for all \
-                        its neighbours";
-            assert_eq!(found, [(NodeId(0), text.to_string())]);
-            // A rule may compare twice in a round.
-            let second = Shared { flight: 1, ..vector(32, 9) };
-            let both = [&all[..], &[(7, second)]].concat();
-            assert!(of(70, Some(second), &both).is_empty());
-            // Another attempt, another vector: a loop of its own may have changed.
-            let other = all.map(|(_, vector)| (8, vector));
-            assert!(of(70, Some(vector(32, 9)), &other).is_empty());
-            // What it says may be older than what it has sent, but not for long.
-            assert!(of(70, None, &all).is_empty());
-            assert!(of(271, None, &all[..1]).is_empty());
-            let hides = [(NodeId(0), "it does not sign what it has sent until round 16".into())];
-            assert_eq!(of(272, None, &all[..1]), hides);
-            assert_eq!(of(272, Some(vector(0, 1)), &all[..1]), hides);
-            assert!(of(272, Some(vector(256, 1)), &all).is_empty());
-        }
+    fn attempts_and_records_have_ascending_numbers() {
+        let board = board(0);
+        let first = board.number_attempt();
+        board.say(Instant::now(), said(5));
+        let record = board.of(NodeId(0)).unwrap().record.number;
+        assert!(first < record && record < board.number_attempt());
     }
 
     #[test]

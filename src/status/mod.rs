@@ -6,12 +6,11 @@
 //! * A record is numbered by the clock, so that a program that was started again continues. Only
 //!   the newest of a node counts. One of a node that is lost stays, with its age.
 //! * No bit of the training depends on a record. It is for people and for messages, and it says
-//!   that a node is at work, so that others wait for it. And a neighbour that signs something else
-//!   than it has sent is found by it.
+//!   that a node is at work, so that others wait for it.
 
 mod board;
 mod record;
 
 pub use crate::cluster::waiting::pace::slowest;
 pub use board::{Board, Heard, Passed, utc};
-pub use record::{AtWork, Busy, Kept, LinkRecord, Record, Shared, State};
+pub use record::{AtWork, Busy, Kept, LinkRecord, Record, State};

@@ -165,31 +165,15 @@ pub struct Record {
     pub links: Vec<LinkRecord>,
     /// Why the others should wait for it longer than for one that does nothing.
     pub at_work: Option<AtWork>,
-    /// A random number of its attempt at the run; 0 before its rounds have begun.
-    pub attempt: u64,
-    /// The vector that all its neighbours should have a copy of, if it sends all the same.
-    pub shared: Option<Shared>,
-}
-
-/// A vector that a node and its neighbours have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shared {
-    /// The round of the frame after which it is so.
-    pub round: u64,
-    /// The flight of that frame.
-    pub flight: u8,
-    /// The first half of its SHA-256.
-    pub fingerprint: [u8; 16],
 }
 
 impl Record {
     /// What others must know: where it is in the run, and for whom it waits.
     pub(super) fn terse(self) -> Record {
         let Record { number, state, since_ms, members, round, waits_for, waiting, .. } = self;
-        let (at_work, attempt, shared) = (self.at_work, self.attempt, self.shared);
-        let nothing = Record::default();
+        let (at_work, nothing) = (self.at_work, Record::default());
         let terse = Record { number, state, since_ms, members, round, waits_for, ..nothing };
-        Record { waiting, at_work, attempt, shared, ..terse }
+        Record { waiting, at_work, ..terse }
     }
 
     /// Cuts what is longer than a record may be, and drops numbers that are not finite.

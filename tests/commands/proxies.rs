@@ -126,7 +126,9 @@ fn train_through(scheme: &str, proxy: &Proxy) {
     let text = String::from_utf8(text.get_output().stdout.clone()).unwrap();
     let ticket = text.split_whitespace().find(|word| word.starts_with("gv1")).unwrap().to_string();
     let url = format!("{scheme}://user:pass%25word@127.0.0.1:{}", proxy.port);
-    within(&lyon, &["join", &ticket, "--data", "digits", "--proxy", &url]).success();
+    fs::write(lyon.join("proxy"), &url).unwrap();
+    let given = if scheme == "http" { ["--proxy", &url] } else { ["--proxy-file", "proxy"] };
+    within(&lyon, &[&["join", &ticket, "--data", "digits"], &given[..]].concat()).success();
     let mode = fs::metadata(lyon.join("node.toml")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let mut second = start(&lyon, "lyon-start");

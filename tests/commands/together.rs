@@ -118,11 +118,13 @@ impl Sites {
         assert_eq!(joins.end().0, Some(0));
     }
 
-    /// A site joins with a ticket that needs no approval.
+    /// A site joins with a ticket that needs no approval, and that is in a file.
     fn join_at_once(&mut self, number: usize, site: &'static str, ticket: &str) {
         self.make(number, site);
         let place = self.place(number);
-        let mut arguments = vec!["join", ticket, "--data", "rows.csv"];
+        let line = format!("{site}: gradvine join {ticket} --data FILE\n");
+        fs::write(self.path(site).join("ticket"), line).unwrap();
+        let mut arguments = vec!["join", "--ticket", "ticket", "--data", "rows.csv"];
         arguments.extend(place.iter().map(String::as_str));
         self.typed(site, &arguments);
     }
@@ -365,6 +367,44 @@ fn a_dead_site_is_removed_and_the_others_go_on_from_the_newest_model() {
     assert!(left.iter().all(|site| sites.ended(site, "training") == ended));
 }
 
+/// A site declines a change that the others adopt: it leaves, and they train on at once. The stage
+/// between the two versions is one that nobody has begun.
+#[test]
+#[ignore = "slow"]
+fn a_site_that_declines_a_change_leaves_and_the_others_train_on() {
+    let mut sites = Sites::new(4, &["run.rounds=100000000", "run.evaluate_every=100000"]);
+    let tickets = sites.invite(&["lyon", "rome", "nice", "--auto"]);
+    for (number, site) in [(1, "lyon"), (2, "rome"), (3, "nice")] {
+        sites.join_at_once(number, site, &tickets[site]);
+        sites.start(site);
+    }
+    let (all, left) = (["berlin", "lyon", "rome", "nice"], ["berlin", "lyon", "rome"]);
+    sites.until_training(&all, "rounds = 100000000");
+    all.iter().for_each(|site| sites.until_rounds(site, 100));
+    sites.typed("lyon", &["propose", "--set", "optimizer.step=0.05"]);
+    let path = sites.path("nice").join("run.json");
+    until("a proposal", || fs::read_to_string(&path).is_ok_and(|text| text.contains("0.05")));
+    let shown = sites.typed("nice", &["decline", "--reason", "too small"]);
+    assert!(shown.contains("optimizer.step: ") && shown.contains(" -> 0.05"), "{shown}");
+    sites.accept(&["berlin", "rome"]);
+    assert_eq!(sites.running.remove("nice").unwrap().end().0, Some(0));
+    for site in left {
+        let path = sites.path(site).join("run/experiment.toml");
+        let made = || fs::read_to_string(&path).unwrap_or_default();
+        until("a stage with the change", || {
+            made().contains("step = 0.05") && made().contains("init = \"from:")
+        });
+        let topology = fs::read_to_string(sites.path(site).join("run/topology.toml")).unwrap();
+        assert!(!topology.contains("nice"));
+    }
+    left.iter().for_each(|site| sites.until_rounds(site, 10));
+    sites.typed("rome", &["propose", "--set", "run.rounds=1"]);
+    sites.accept(&["lyon"]);
+    for site in left {
+        assert_eq!(sites.running.get_mut(site).unwrap().end().0, Some(0), "{site}");
+    }
+}
+
 /// A site is gone, and another one is started again: all have gone back to their newest checkpoint
 /// and wait there. The next stage begins from it.
 #[test]
@@ -516,6 +556,11 @@ fn what_is_missing_or_wrong_is_named() {
         (&["start"][..], "holds no run"),
         (&["approve"], "holds no run"),
         (&["join", "gv2abc"], "this is no ticket"),
+        (&["join", "-"], "this is no ticket"),
+        (&["join", "--ticket", "none"], "--ticket = none"),
+        (&["join"], "--ticket"),
+        (&["settle"], "holds no run"),
+        (&["init", "h", "--site", "l\u{443}on"], "no name of a site"),
         (&["init", "a b"], "no name of a site"),
         (&["init", "h", "--site", "a"], "--data"),
         (
@@ -546,6 +591,12 @@ fn what_is_missing_or_wrong_is_named() {
         (&["invite", "b", "c"], "training begins with 2 sites"),
         (&["approve", "b", "1111-1111"], "does not ask to join"),
         (&["accept"], "nothing is proposed"),
+        (&["settle", "3fa2"], "no version contradicts another one"),
+        (&["invite", "A"], "capitals"),
+        (
+            &["remove", "b", "--reason", "a\nversion 9 of the run"],
+            "no site of the run has this name",
+        ),
         (&["remove", "b"], "no site of the run has this name"),
         (&["propose", "--set", "optimizer.step=0.05"], "may not change before it has started"),
         (&["propose", "--set", "optimizer.stepp=1"], "optimizer.step"),

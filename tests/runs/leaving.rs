@@ -47,14 +47,18 @@ fn a_goodbye_in_the_middle_of_a_run_ends_it_at_once() {
         early
     });
 
-    loop {
+    let theirs = loop {
         match early.next() {
-            Event::Start { message: StartMessage::Ready(_), .. } => break,
+            Event::Start { message: StartMessage::Ready(reports), .. } => break reports,
             Event::Up(_) | Event::Start { .. } | Event::Lost { .. } => {}
             other => panic!("{other:?}"),
         }
-    }
-    early.host.send_start(NodeId(1), StartMessage::Begin(Default::default()));
+    };
+    let own = NodeBuilder::new(keys[0].clone(), topology.clone(), experiment.clone());
+    let own = own.objective(Flat::default()).prepare().unwrap().ready();
+    let StartMessage::Ready(mut all) = own else { panic!("{own:?}") };
+    all.nodes.extend(theirs.nodes);
+    early.host.send_start(NodeId(1), StartMessage::Begin(all));
     // The setup comes from the other node first.
     while !matches!(early.next(), Event::Frame { .. }) {}
     let started = Instant::now();

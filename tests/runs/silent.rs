@@ -96,13 +96,15 @@ impl Three {
     /// Lets a member that does this serve its link with a node, for as long as the runtime lives.
     fn serve(&self, member: usize, node: usize, does: Does, started: watch::Receiver<bool>) {
         let card = RunCard::new(self.builder(node).prepare().unwrap().design());
+        let prepared = self.builder(member).prepare().unwrap();
         let hostile = Hostile {
             key: self.keys[member].clone(),
+            ready: prepared.ready(),
             node: NodeId::from(member),
             peer: self.keys[node].public().to_peer_id(),
             address: self.addresses[node].parse().unwrap(),
             card,
-            board: self.builder(member).prepare().unwrap().board(),
+            board: prepared.board(),
             does,
             started,
         };
@@ -117,6 +119,8 @@ struct Hostile {
     peer: PeerId,
     address: Multiaddr,
     card: RunCard,
+    /// Its signed report that it has no checkpoints.
+    ready: StartMessage,
     /// It signs what it says there.
     board: Arc<Board>,
     does: Does,
@@ -138,11 +142,7 @@ impl Hostile {
     }
 
     async fn serve(&mut self, mut raw: Raw) -> std::io::Result<()> {
-        let mut ready = StartMessage::Ready(Default::default());
-        if let StartMessage::Ready(saved) = &mut ready {
-            saved.nodes = vec![(self.node, Vec::new())];
-        }
-        say(&mut raw.control, &Message::Start(ready)).await?;
+        say(&mut raw.control, &Message::Start(self.ready.clone())).await?;
         loop {
             let message = match self.does {
                 Does::Nothing => std::future::pending().await,

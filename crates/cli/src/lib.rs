@@ -103,6 +103,8 @@ enum Command {
     Accept(consent::AcceptArgs),
     /// Decline a proposal
     Decline(consent::DeclineArgs),
+    /// Choose one of two versions of the run that have one number
+    Settle(consent::SettleArgs),
     /// Show the run of this site, and its history
     Run(the_run::Args),
     /// Run every node of an experiment on this machine, each a libp2p host of its own
@@ -194,6 +196,7 @@ pub fn run(program: Program, arguments: Vec<OsString>) -> u8 {
         Command::Remove(args) => consent::remove(&args),
         Command::Accept(args) => consent::accept(&args),
         Command::Decline(args) => consent::decline(&args),
+        Command::Settle(args) => consent::settle(&args),
         Command::Run(args) => the_run::run(&args),
         Command::Train(args) => train::run(args),
         Command::Node(args) => node::run(args),

@@ -1,50 +1,25 @@
-//! What a site keeps on its disk: its node file and key, and the run with its history.
-//!
-//! | file | holds |
-//! |---|---|
-//! | `node.toml` | the node file, which the site's user may change |
-//! | `node.key` | the key, which never leaves the site |
-//! | `run.json` | the run, what others have told, and who asks to join |
-//!
-//! Commands and the program that runs change `run.json` one at a time, under a lock, and replace
-//! it as a whole.
+//! The run as a site knows it: its history, what sites have told, who asks to join.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, File},
-    path::{Path, PathBuf},
+    fmt,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use gradvine::{
-    config::ConfigError,
-    data::write_atomically,
-    experiment::Experiment,
-    net::{Keypair, LONGEST_DOCUMENT, PeerId, Proxy, caller, identity},
-    run::NodeFile,
-};
+use gradvine::net::PeerId;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    document::{Invitation, Member, Run, Version, check_history},
-    notes::{Announcement, Notes, Proposal, Refusal, StageEnd},
-    sign::{About, digest, sign},
+    document::{FORMAT, Invitation, Member, Run, Version},
+    notes::{News, Notes},
 };
 
-/// The names of a site's files.
-const NODE: &str = "node.toml";
-const BOOK: &str = "run.json";
-const LOCK: &str = "run.lock";
+/// The most digests that a site lists of its history.
+const MOST_LISTED: usize = 32;
 
 /// Seconds since 1970.
 pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
-/// Eight digits that two people compare by voice: those of a site's key, for this ticket.
-pub fn fingerprint(run: &str, ticket: &str, peer: &str) -> String {
-    let all = digest(format!("{run}\0{ticket}\0{peer}").as_bytes()).to_uppercase();
-    format!("{}-{}", &all[..4], &all[4..8])
 }
 
 /// A site that asks to join.
@@ -55,12 +30,61 @@ pub struct Request {
     pub member: Member,
     /// The PeerId of its ticket.
     pub ticket: String,
+    /// The signature of the ticket's key for the site's keys.
+    pub bearer: String,
+    /// Whether it may join: its user has read the right fingerprint aloud, or none is needed.
+    pub approved: bool,
+}
+
+/// A stage that the node of this site has begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Training {
+    /// The number of the version that the stage begins with.
+    pub stage: u64,
+    /// The digest of that version.
+    pub begins: String,
+    /// The rounds of the stages before it.
+    pub rounds_before: u64,
+}
+
+/// Another version of a number that this history has: both have the consent that they need.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Conflict {
+    /// The number of the two versions.
+    pub number: u64,
+    /// The members that have signed both.
+    pub signed_both: Vec<String>,
+    /// The other version, and those that continue it.
+    pub rival: Vec<Version>,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (names, number) = (self.signed_both.join(", "), self.number);
+        write!(f, "{names} signed two versions of the run with the number {number}")
+    }
+}
+
+/// When a site proposes again what it proposes by itself, and others have declined.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Retry {
+    /// The number of the version that was proposed.
+    pub number: u64,
+    /// How often.
+    pub tries: u32,
+    /// How many looks at the book this site lets pass.
+    pub pause: u32,
 }
 
 /// The run as a site knows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Book {
+    /// The format of this file.
+    pub format: u32,
     /// The name of this site.
     pub site: String,
     /// The PeerId of its node: a member of its name with another one is not this site.
@@ -73,7 +97,7 @@ pub struct Book {
     /// The sites that ask this one to join.
     #[serde(default)]
     pub requests: Vec<Request>,
-    /// The tickets of this site that are used, and by which PeerId.
+    /// The open tickets of this site that are used, and by which PeerId.
     #[serde(default)]
     pub used: BTreeMap<String, String>,
     /// The tickets of this site that need no approval.
@@ -82,21 +106,39 @@ pub struct Book {
     /// The addresses that its user has given; none if it finds them itself.
     #[serde(default)]
     pub addresses: Vec<String>,
-    /// The digests of the versions that this site has declined.
+    /// The digests of the versions that this site's user has declined, or its node file.
     #[serde(default)]
     pub declined: BTreeSet<String>,
-    /// The stage whose files are in the node's run directory, and the rounds of those before it.
+    /// The stages that its node has begun. The files of the last one are in the node's run
+    /// directory.
     #[serde(default)]
-    pub training: Option<(u64, u64)>,
-    /// Why the history of another site contradicts this one.
+    pub training: Vec<Training>,
+    /// What this site proposes again.
+    #[serde(default)]
+    pub retry: Retry,
+    /// The history of another site that contradicts this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conflict: Option<String>,
+    pub conflict: Option<Conflict>,
+    /// The digests of versions that lost in a contradiction.
+    #[serde(default)]
+    pub overruled: BTreeSet<String>,
+}
+
+/// What may be done with a ticket.
+pub(crate) enum Access<'a> {
+    /// Its bearer sees the run, and may ask to join.
+    Open(&'a Invitation),
+    /// The site with this PeerId has joined with it.
+    Joined(&'a str),
+    /// Nothing, and why.
+    Closed(String),
 }
 
 impl Book {
     /// The book of a site with this PeerId, which begins with this history.
     pub fn new(site: impl Into<String>, peer: String, history: Vec<Version>) -> Book {
         Book {
+            format: FORMAT,
             site: site.into(),
             peer,
             history,
@@ -106,8 +148,10 @@ impl Book {
             automatic: BTreeSet::new(),
             addresses: Vec::new(),
             declined: BTreeSet::new(),
-            training: None,
+            training: Vec::new(),
+            retry: Retry::default(),
             conflict: None,
+            overruled: BTreeSet::new(),
         }
     }
 
@@ -132,24 +176,73 @@ impl Book {
         announced.map_or(&member.addresses, |one| &one.addresses)
     }
 
-    /// The invitation with this ticket, used or not.
-    pub(crate) fn invitation(&self, ticket: &str) -> Option<&Invitation> {
-        self.history.iter().rev().find_map(|version| version.run.invitation(ticket))
+    /// What the bearer of this ticket of this site may do. A ticket that was replaced, or whose
+    /// inviter has withdrawn it, is good for nothing; with one whose key has joined nobody reads
+    /// the run.
+    pub(crate) fn access(&self, ticket: &str) -> Access<'_> {
+        let joined = self.history.iter().find_map(|version| {
+            let admission = version.run.admissions.iter().find(|one| one.ticket == ticket)?;
+            version.run.member(&admission.site)
+        });
+        if let Some(member) = joined {
+            return Access::Joined(&member.peer);
+        }
+        let ours = self.run().invitation(ticket).filter(|one| one.by == self.site);
+        match ours {
+            Some(one) if one.expires > now() => Access::Open(one),
+            Some(one) => Access::Closed(format!(
+                "the ticket for {} has expired: ask {} for a new one (gradvine invite)",
+                one.site, one.by
+            )),
+            None => Access::Closed("this ticket is not, or no longer, one of this run".into()),
+        }
     }
 
     /// Who may ask this site: its members, those that were removed (to hear that they were), and
     /// the bearers of its tickets.
     pub fn callers(&self) -> BTreeSet<PeerId> {
-        let run = self.run();
         let members = self.history.iter().flat_map(|version| &version.run.members);
         let members = members.map(|member| &member.caller);
         let ours = |one: &&Invitation| one.by == self.site;
-        let invited = run.invitations.iter().filter(ours).map(|one| &one.ticket);
-        let is_open = |ticket: &&String| {
-            self.invitation(ticket).is_some_and(|invitation| invitation.expires > now())
-        };
-        let all = members.chain(invited).chain(self.used.keys().filter(is_open));
-        all.filter_map(|peer| peer.parse().ok()).collect()
+        let invited = self.run().invitations.iter().filter(ours).map(|one| &one.ticket);
+        // They hear that the ticket is used, until it expires.
+        let before = self.history.iter().flat_map(|version| &version.run.invitations);
+        let before = before.filter(ours).filter(|one| one.expires > now()).map(|one| &one.ticket);
+        let used = before.filter(|ticket| matches!(self.access(ticket), Access::Joined(_)));
+        members.chain(invited).chain(used).filter_map(|peer| peer.parse().ok()).collect()
+    }
+
+    /// Forgets who asks with tickets that are no longer open.
+    pub(crate) fn close_tickets(&mut self) {
+        let open: BTreeSet<String> = (self.run().invitations.iter())
+            .filter(|one| matches!(self.access(&one.ticket), Access::Open(_)))
+            .map(|one| one.ticket.clone())
+            .collect();
+        self.requests.retain(|one| open.contains(&one.ticket));
+        self.used.retain(|ticket, _| open.contains(ticket));
+        let own = self.notes.proposals.iter().filter(|one| one.by == self.site);
+        let pending = own.flat_map(|one| &one.run.invitations).map(|one| one.ticket.clone());
+        let pending: BTreeSet<String> = pending.chain(open).collect();
+        self.automatic.retain(|ticket| pending.contains(ticket));
+    }
+
+    /// The digest of the version at this place of the history.
+    fn digest_at(&self, at: usize) -> String {
+        let named = self.history.get(at + 1).and_then(|next| next.run.previous.clone());
+        named.unwrap_or_else(|| self.history[at].run.digest())
+    }
+
+    /// The digests of the newest versions, the last one last.
+    pub(crate) fn digests(&self) -> Vec<String> {
+        let first = self.history.len().saturating_sub(MOST_LISTED);
+        (first..self.history.len()).map(|at| self.digest_at(at)).collect()
+    }
+
+    /// The versions of this part of the history after the newest one that is listed: all, if none
+    /// is.
+    pub(crate) fn after<'a>(&self, history: &'a [Version], listed: &[String]) -> &'a [Version] {
+        let known = (0..history.len()).rev().find(|at| listed.contains(&self.digest_at(*at)));
+        &history[known.map_or(0, |at| at + 1)..]
     }
 
     /// Continues the history with versions of another site. Whether there is a new one.
@@ -158,37 +251,108 @@ impl Book {
     /// If a version is wrong, or contradicts one that is known: then the book notes it.
     pub fn extend(&mut self, versions: Vec<Version>) -> Result<bool, String> {
         let mut changes = false;
-        for version in versions {
+        let mut rival = None;
+        for (at, version) in versions.iter().enumerate() {
             let (number, newest) = (version.run.number, self.run().number);
             if number == newest + 1 {
                 version.check(Some(self.run()))?;
-                self.history.push(version);
+                self.history.push(version.clone());
                 changes = true;
                 continue;
             }
             let known = self.history.iter().find(|known| known.run.number == number);
-            if let Some(known) = known.filter(|known| known.run != version.run) {
-                // Anybody may invent a version; only signatures contradict each other.
-                let at = (number as usize).checked_sub(2).and_then(|at| self.history.get(at));
-                version.check(at.map(|version| &version.run))?;
-                let both =
-                    known.signatures.keys().filter(|name| version.signatures.contains_key(*name));
-                let both = both.cloned().collect::<Vec<_>>().join(", ");
-                let why = format!("{both} signed two versions of the run with the number {number}");
-                self.conflict = Some(why.clone());
-                return Err(why);
+            if known.is_none_or(|known| known.run != version.run) {
+                rival = Some(&versions[at..]);
+                break;
             }
         }
         if changes {
-            let run = self.run().clone();
-            self.notes.prune(&run);
+            self.notes.prune(&self.history);
+            self.close_tickets();
         }
-        Ok(changes)
+        match rival {
+            None => Ok(changes),
+            Some(rival) => self.contradicts(rival).map(|()| changes),
+        }
+    }
+
+    /// Another site has other versions from here on.
+    fn contradicts(&mut self, rival: &[Version]) -> Result<(), String> {
+        let number = rival[0].run.number;
+        let place = self.history.iter().position(|known| known.run.number == number);
+        // Anybody may invent a version, and a whole other run; only signatures contradict.
+        let Some(place) = place.filter(|place| *place > 0) else {
+            return Err(format!("its version {number} is of another run, or of no history"));
+        };
+        let mut before = &self.history[place - 1].run;
+        let mut valid = Vec::new();
+        for version in rival {
+            match version.check(Some(before)) {
+                Ok(()) => valid.push(version.clone()),
+                Err(why) if valid.is_empty() => return Err(why),
+                Err(_) => break,
+            }
+            before = &version.run;
+        }
+        let digest = valid[0].run.digest();
+        if self.overruled.contains(&digest) {
+            return Ok(());
+        }
+        let known = &self.history[place];
+        let both = known.signatures.keys().filter(|name| valid[0].signatures.contains_key(*name));
+        let signed_both = both.cloned().collect();
+        let is_newer = self.conflict.as_ref().is_none_or(|conflict| {
+            conflict.number > number
+                || conflict.rival[0].run == valid[0].run && conflict.rival.len() < valid.len()
+                || self.winner(conflict).is_some_and(|winner| winner == digest)
+        });
+        if is_newer {
+            self.conflict = Some(Conflict { number, signed_both, rival: valid });
+        }
+        self.settle();
+        self.conflict.as_ref().map_or(Ok(()), |conflict| Err(conflict.to_string()))
+    }
+
+    /// The digest of the version with which more than half go on, of the members that have not
+    /// signed both.
+    fn winner(&self, conflict: &Conflict) -> Option<String> {
+        let before = self.history.iter().find(|one| one.run.number + 1 == conflict.number)?;
+        let is_honest = |member: &&Member| !conflict.signed_both.contains(&member.name);
+        let voters: Vec<&Member> = before.run.members.iter().filter(is_honest).collect();
+        let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
+        for choice in self.notes.choices.iter().filter(|one| one.number == conflict.number) {
+            if voters.iter().any(|member| member.name == choice.site) {
+                *votes.entry(&choice.digest).or_default() += 1;
+            }
+        }
+        let most = votes.into_iter().find(|(_, count)| 2 * count > voters.len());
+        most.map(|(digest, _)| digest.to_string())
+    }
+
+    /// Ends a contradiction once enough members have chosen a version.
+    pub(crate) fn settle(&mut self) {
+        let Some(conflict) = self.conflict.clone() else { return };
+        let Some(winner) = self.winner(&conflict) else { return };
+        let place = self.history.iter().position(|one| one.run.number == conflict.number);
+        let Some(place) = place else { return };
+        let (ours, theirs) = (self.digest_at(place), conflict.rival[0].run.digest());
+        if winner == ours {
+            self.overruled.insert(theirs);
+            self.conflict = None;
+        } else if winner == theirs {
+            self.overruled.insert(ours);
+            self.history.truncate(place);
+            self.history.extend(conflict.rival);
+            self.conflict = None;
+            self.notes.prune(&self.history);
+            self.close_tickets();
+        }
     }
 
     /// Takes over what is new and signed in the notes of another site.
-    pub fn learn(&mut self, notes: Notes) {
-        self.notes.merge(notes, &self.history);
+    pub fn learn(&mut self, news: News) {
+        self.notes.merge(news, &self.history, now());
+        self.settle();
     }
 
     /// The history up to the version that removed this caller, if it was a member.
@@ -197,7 +361,7 @@ impl Book {
         self.history.get(..was + 2)
     }
 
-    /// The number of the version with which the present stage of training begins, and that version.
+    /// The version with which the present stage of training begins.
     pub fn stage(&self) -> Option<&Run> {
         newest_stage(&self.history)
     }
@@ -207,32 +371,22 @@ impl Book {
         let end = self.history.iter().position(|version| version.run.number == stage)?;
         newest_stage(&self.history[..end])
     }
-}
 
-fn is_of_key(c: char) -> bool {
-    c.is_ascii_lowercase() || c == '_'
-}
-
-/// Checks that these are sections or keys that the run has.
-pub(crate) fn check_names(names: &[String], run: &Run) -> Result<(), ConfigError> {
-    for name in names.iter().filter(|name| *name != "topology" && *name != "sites") {
-        let parts: Vec<&str> = name.split('.').collect();
-        let is_word = |part: &&str| !part.is_empty() && part.chars().all(is_of_key);
-        // A text is a wrong value of most keys: only an unknown one matters here.
-        let (set, unknown) = match parts.as_slice() {
-            [section] => (format!("{section}.x=\"\""), "no such section"),
-            _ => (format!("{name}=\"\""), "unknown field"),
-        };
-        let tried = Experiment::parse(&run.experiment, &[set]);
-        let why = tried.err().map_or(String::new(), |error| error.to_string());
-        let is_plain = parts.len() <= 2 && parts.iter().all(is_word);
-        if !is_plain || why.contains(unknown) || why.contains("no such section") {
-            let problem = "the run has no such section or key: expected some, such as \"data\" or \
-                           \"optimizer.step\", or \"topology\" or \"sites\"";
-            return Err(ConfigError::new("forbid", name, problem));
-        }
+    /// The version with which this stage of its node begins, if it is one of the history.
+    pub fn begun(&self, training: &Training) -> Option<&Run> {
+        let at = self.history.iter().position(|one| one.run.number == training.stage)?;
+        (self.digest_at(at) == training.begins).then(|| &self.history[at].run)
     }
-    Ok(())
+
+    /// The newest stage that its node has begun, that is over, and of which this site has not said
+    /// how it has ended.
+    pub fn unsaid(&self) -> Option<&Training> {
+        let now = self.stage().map(|run| run.number);
+        let is_over = |one: &&Training| self.begun(one).is_some_and(|run| Some(run.number) != now);
+        let newest = self.training.iter().rev().find(is_over)?;
+        let mut said = self.notes.ends.iter().filter(|end| end.site == self.site);
+        said.all(|end| end.stage < newest.stage).then_some(newest)
+    }
 }
 
 /// The version with which the newest stage of this history begins.
@@ -240,419 +394,4 @@ fn newest_stage(history: &[Version]) -> Option<&Run> {
     let mut versions = history.iter().rev().map(|version| &version.run);
     let newest = versions.next().filter(|run| run.started)?;
     Some(versions.take_while(|run| run.trains_as(newest)).last().unwrap_or(newest))
-}
-
-/// The newest model of a site.
-#[derive(Clone, Debug)]
-pub struct Newest {
-    /// The rounds of all stages so far.
-    pub rounds: u64,
-    /// Whether it is the mean of all sites, or this site's own.
-    pub mean: bool,
-    /// Its digest.
-    pub digest: String,
-    /// Settings that it needs in a next stage.
-    pub settings: Vec<String>,
-}
-
-/// A site's folder.
-pub struct Site {
-    /// The folder that holds its files.
-    pub folder: PathBuf,
-    /// The key of its node.
-    pub key: Keypair,
-    /// The key with which it asks other sites.
-    pub caller: Keypair,
-    /// Through which proxy it asks them.
-    pub proxy: Option<Proxy>,
-    /// What its node file lets nobody change: sections and keys of the experiment, `topology` and
-    /// `sites`.
-    pub forbid: Vec<String>,
-}
-
-impl Site {
-    /// The site in this folder.
-    ///
-    /// # Errors
-    /// If it has no node file or no run, or a file is wrong.
-    pub fn open(folder: &Path) -> Result<Site, ConfigError> {
-        let file = NodeFile::load(&folder.join(NODE))?;
-        let mut site = Site::with(folder, identity::load(&file.key)?, file.proxy.as_deref())?;
-        let book = site.book()?;
-        check_history(&book.history).map_err(|why| site.wrong(why))?;
-        check_names(&file.forbid, book.run())
-            .map_err(|error| error.within(site.node().display()))?;
-        site.forbid = file.forbid;
-        Ok(site)
-    }
-
-    /// A site in this folder with this key, behind this proxy.
-    ///
-    /// # Errors
-    /// If the key is not of Ed25519, or the proxy is no URL of one.
-    pub fn with(folder: &Path, key: Keypair, proxy: Option<&str>) -> Result<Site, ConfigError> {
-        let proxy = proxy.map(|text| Proxy::parse("node.proxy", text)).transpose()?;
-        Ok(Site { folder: folder.into(), caller: caller(&key)?, key, proxy, forbid: Vec::new() })
-    }
-
-    /// Its node file.
-    pub fn node(&self) -> PathBuf {
-        self.folder.join(NODE)
-    }
-
-    /// The PeerId of its node.
-    pub fn peer(&self) -> String {
-        self.key.public().to_peer_id().to_string()
-    }
-
-    /// Whether the folder has a run.
-    pub fn has_run(folder: &Path) -> bool {
-        folder.join(BOOK).exists()
-    }
-
-    fn wrong(&self, why: impl Into<String>) -> ConfigError {
-        ConfigError::at("run", why).within(self.folder.join(BOOK).display())
-    }
-
-    /// This site as a member of this name, at these addresses.
-    pub fn member(&self, name: &str, addresses: Vec<String>) -> Member {
-        let caller = self.caller.public().to_peer_id().to_string();
-        Member { name: name.into(), peer: self.peer(), caller, addresses }
-    }
-
-    /// Reads the book.
-    ///
-    /// # Errors
-    /// If there is none, or it is damaged.
-    pub fn book(&self) -> Result<Book, ConfigError> {
-        let path = self.folder.join(BOOK);
-        let bytes = fs::read(&path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => self.wrong(
-                "there is no run here: `gradvine init` makes one, `gradvine join TICKET` joins one",
-            ),
-            _ => self.wrong(format!("cannot be read: {error}")),
-        })?;
-        let book: Book = serde_json::from_slice(&bytes)
-            .map_err(|error| self.wrong(format!("it is damaged: {error}")))?;
-        match book.history.is_empty() {
-            true => Err(self.wrong("it is damaged: it has no version of the run")),
-            false => Ok(book),
-        }
-    }
-
-    /// Writes a first book.
-    ///
-    /// # Errors
-    /// If there is one, or it cannot be written.
-    pub fn begin(&self, book: &Book) -> Result<(), ConfigError> {
-        let _lock = self.lock()?;
-        if Site::has_run(&self.folder) {
-            return Err(self.wrong("there is a run in this folder: name another folder (--dir)"));
-        }
-        self.write(book)
-    }
-
-    /// Changes the book, under its lock. It is written if `change` succeeds and changes it.
-    ///
-    /// # Errors
-    /// Those of `change`, or if the book cannot be read or written.
-    pub fn change<T>(
-        &self,
-        change: impl FnOnce(&mut Book) -> Result<T, ConfigError>,
-    ) -> Result<T, ConfigError> {
-        let _lock = self.lock()?;
-        let mut book = self.book()?;
-        let before = book.clone();
-        let result = change(&mut book)?;
-        if book != before {
-            self.write(&book)?;
-        }
-        Ok(result)
-    }
-
-    fn lock(&self) -> Result<File, ConfigError> {
-        let path = self.folder.join(LOCK);
-        let file = File::options().create(true).truncate(false).write(true).open(&path);
-        let file = file.and_then(|file| file.lock().map(|()| file));
-        file.map_err(|error| {
-            ConfigError::at("run", format!("cannot be locked: {error}")).within(path.display())
-        })
-    }
-
-    fn write(&self, book: &Book) -> Result<(), ConfigError> {
-        let text =
-            serde_json::to_string_pretty(book).map_err(|error| self.wrong(error.to_string()));
-        write_atomically(&self.folder.join(BOOK), &[text?.as_bytes(), b"\n"])
-            .map_err(|error| self.wrong(format!("cannot be written: {error}")))
-    }
-
-    /// This version with the signature of this site.
-    pub fn sign(&self, site: &str, run: Run) -> Version {
-        let signature = sign(&self.key, About::Accepts, run.digest().as_bytes());
-        Version { run, signatures: BTreeMap::from([(site.to_string(), signature)]) }
-    }
-
-    /// The signature with which this site asks to join with a ticket.
-    pub fn sign_request(&self, run: &str, ticket: &str, member: &Member) -> String {
-        sign(&self.key, About::Joins, &words_of_request(run, ticket, member))
-    }
-
-    /// Makes the next version, or proposes it where it needs the consent of others. Whether it
-    /// counts at once.
-    ///
-    /// # Errors
-    /// If it may not follow, or this site has accepted another proposal that is open.
-    pub fn propose(&self, book: &mut Book, run: Run) -> Result<bool, ConfigError> {
-        let refuse = |why: String| ConfigError::at("run", why);
-        run.follows(Some(book.run())).map_err(refuse)?;
-        if book.me().is_none() {
-            return Err(refuse("this site is no member of the run any more".into()));
-        }
-        let bytes = serde_json::to_vec(&book.history).map_or(0, |bytes| bytes.len());
-        if bytes > LONGEST_DOCUMENT / 2 {
-            return Err(refuse(format!(
-                "its history has {bytes} bytes, which is the most that sites exchange: make a new \
-                 run, with --from"
-            )));
-        }
-        let site = book.site.clone();
-        let version = self.sign(&site, run);
-        if book.decides() {
-            book.extend(vec![version]).map_err(refuse)?;
-            return Ok(true);
-        }
-        if !book.run().started {
-            let founder = &book.run().founder;
-            return Err(refuse(format!("before it begins, only {founder} changes the run")));
-        }
-        if let Some(open) = accepted(book) {
-            return Err(refuse(format!(
-                "this site has accepted a proposal of {}, \"{}\": it must be adopted or declined \
-                 first",
-                open.by, open.run.change
-            )));
-        }
-        let Version { run, signatures: accepts } = version;
-        book.notes.proposals.retain(|one| one.by != site);
-        book.notes.proposals.push(Proposal { run, by: site, accepts, declines: BTreeMap::new() });
-        self.adopt(book).map_err(refuse)
-    }
-
-    /// Answers a proposal.
-    ///
-    /// # Errors
-    /// If this site may not answer so.
-    pub fn answer(
-        &self,
-        book: &mut Book,
-        digest: &str,
-        refusal: Option<String>,
-    ) -> Result<(), ConfigError> {
-        let refuse = |why: String| ConfigError::at("run", why);
-        let site = book.site.clone();
-        let other = accepted(book).filter(|open| open.run.digest() != digest);
-        let other = other.map(|open| (open.by.clone(), open.run.change.clone()));
-        let one = book.notes.proposals.iter_mut().find(|one| one.run.digest() == digest);
-        let one = one.ok_or_else(|| refuse("there is no such proposal any more".into()))?;
-        if let Some(reason) = refusal {
-            if one.accepts.contains_key(&site) {
-                return Err(refuse("this site has accepted this proposal already".into()));
-            }
-            let signature = sign(&self.key, About::Declines, &one.words_of_refusal(&reason));
-            one.declines.insert(site, Refusal { reason, signature });
-            return Ok(());
-        }
-        if one.declines.contains_key(&site) {
-            return Err(refuse("this site has declined this proposal already".into()));
-        }
-        if let Some((by, change)) = other {
-            return Err(refuse(format!(
-                "this site has accepted a proposal of {by}, \"{change}\": at most one is accepted \
-                 at a time"
-            )));
-        }
-        let signature = sign(&self.key, About::Accepts, digest.as_bytes());
-        one.accepts.insert(site, signature);
-        self.adopt(book).map(drop).map_err(refuse)
-    }
-
-    /// Adopts the proposal that has enough consent, if there is one.
-    ///
-    /// # Errors
-    /// If it does not follow after all.
-    pub fn adopt(&self, book: &mut Book) -> Result<bool, String> {
-        let current = book.run().clone();
-        match book.notes.adopted(&current) {
-            Some(version) => book.extend(vec![version]),
-            None => Ok(false),
-        }
-    }
-
-    /// Says where this site is reached from now on.
-    pub fn announce(&self, book: &mut Book, addresses: Vec<String>) {
-        let known = book.me().map(|me| book.addresses_of(me).to_vec());
-        if known.as_ref() == Some(&addresses) {
-            return;
-        }
-        let millis = SystemTime::now().duration_since(UNIX_EPOCH);
-        let one = Announcement {
-            run: book.run().id.clone(),
-            site: book.site.clone(),
-            number: millis.map_or(0, |since| since.as_millis() as u64),
-            addresses,
-            signature: String::new(),
-        };
-        book.learn(Notes { announcements: vec![one.signed(&self.key)], ..Notes::default() });
-    }
-
-    /// Says how a stage has ended here: with this model, after so many rounds of all stages. With
-    /// none the newest model of an earlier stage stands.
-    pub fn ended(&self, book: &mut Book, stage: u64, newest: Option<Newest>) {
-        let (run, site) = (book.run().id.clone(), book.site.clone());
-        let earlier = book.notes.ends.iter().find(|end| end.site == site).cloned();
-        let none = || StageEnd {
-            run,
-            site,
-            stage,
-            rounds: 0,
-            model: None,
-            mean: false,
-            digest: String::new(),
-            settings: Vec::new(),
-            signature: String::new(),
-        };
-        let end = StageEnd { stage, ..earlier.unwrap_or_else(none) };
-        let end = match newest {
-            Some(Newest { rounds, mean, digest, settings }) => {
-                StageEnd { rounds, model: Some(stage), mean, digest, settings, ..end }
-            }
-            None => end,
-        };
-        book.learn(Notes { ends: vec![end.signed(&self.key)], ..Notes::default() });
-    }
-
-    /// Does what follows from the book without a user: admits sites that need no approval, accepts
-    /// the admission of sites whose invitation was accepted and the wish of a site to leave, adopts
-    /// proposals, declines what the node file forbids, leaves a run whose change was refused here,
-    /// and begins the run once all sites are there.
-    ///
-    /// # Errors
-    /// If the run cannot be continued so.
-    pub fn tend(&self, book: &mut Book) -> Result<(), ConfigError> {
-        for request in book.requests.clone() {
-            if book.automatic.contains(&request.ticket) {
-                self.admit(book, &request)?;
-            }
-        }
-        let current = book.run().clone();
-        self.decline_forbidden(book)?;
-        let agreed = |one: &&Proposal| {
-            one.run.only_admits(&current) || one.run.only_removes(&current, &one.by)
-        };
-        let agreed: Vec<String> = (book.notes.proposals.iter().filter(agreed))
-            .filter(|one| !one.accepts.contains_key(&book.site))
-            .map(|one| one.run.digest())
-            .collect();
-        for digest in agreed {
-            // Not while another proposal is open.
-            let _ = self.answer(book, &digest, None);
-        }
-        self.adopt(book).map_err(|why| self.wrong(why))?;
-        self.leave_if_declined(book)?;
-        let run = book.run();
-        if book.decides() && run.members.len() == run.sites {
-            let next = run.next(now(), "training begins".into(), None);
-            let next = Run { started: true, invitations: Vec::new(), ..next };
-            self.propose(book, next)?;
-        }
-        Ok(())
-    }
-
-    /// Declines what the node file forbids.
-    fn decline_forbidden(&self, book: &mut Book) -> Result<(), ConfigError> {
-        let current = book.run().clone();
-        let forbidden = |one: &Proposal| {
-            let is_open =
-                !one.accepts.contains_key(&book.site) && !one.declines.contains_key(&book.site);
-            let why = self.forbids(&current, &one.run).filter(|_| is_open && current.started)?;
-            Some((one.run.digest(), why))
-        };
-        let all: Vec<(String, String)> =
-            book.notes.proposals.iter().filter_map(forbidden).collect();
-        for (digest, why) in all {
-            self.answer(book, &digest, Some(why))?;
-            book.declined.insert(digest);
-        }
-        Ok(())
-    }
-
-    /// Why the node file does not let `next` follow, if it does not.
-    pub fn forbids(&self, before: &Run, next: &Run) -> Option<String> {
-        if self.forbid.is_empty() {
-            return None;
-        }
-        let changed = next.changed_from(before);
-        let is_in = |key: &str, name: &str| {
-            key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        let name = self.forbid.iter().find(|name| changed.iter().any(|key| is_in(key, name)))?;
-        Some(format!("its node file forbids changes of {name}"))
-    }
-
-    /// The change of the run that this site has declined, or that its node file forbids, if the
-    /// others have adopted one and this site was not asked or has not accepted: it leaves.
-    pub fn refused<'a>(&self, book: &'a Book) -> Option<&'a Run> {
-        book.me()?;
-        let pairs = book.history.iter().zip(book.history.iter().skip(1));
-        let refuses = |(before, next): &(&Version, &Version)| {
-            let accepted = next.signatures.contains_key(&book.site);
-            // Not what an earlier key of this name was asked.
-            let member = before.run.member(&book.site).filter(|one| one.peer == book.peer);
-            let was = before.run.started && member.is_some();
-            book.declined.contains(&next.run.digest())
-                || was && !accepted && self.forbids(&before.run, &next.run).is_some()
-        };
-        pairs.filter(refuses).map(|(_, next)| &next.run).next_back()
-    }
-
-    /// Asks the others to go on without this site if they have adopted what it refuses.
-    fn leave_if_declined(&self, book: &mut Book) -> Result<(), ConfigError> {
-        let run = book.run();
-        let is_due =
-            self.refused(book).is_some() && run.members.len() > 2 && accepted(book).is_none();
-        if is_due {
-            let change = format!("{} leaves, as it has declined a change", book.site);
-            let mut next = run.next(now(), change, None);
-            next.members.retain(|member| member.name != book.site);
-            self.propose(book, next)?;
-        }
-        Ok(())
-    }
-
-    /// Admits a site that asks to join.
-    ///
-    /// # Errors
-    /// If it may not be admitted.
-    pub fn admit(&self, book: &mut Book, request: &Request) -> Result<(), ConfigError> {
-        let run = book.run();
-        let name = &request.member.name;
-        let mut next = run.next(now(), format!("{name} joins"), None);
-        next.admit(request.member.clone());
-        self.propose(book, next)?;
-        book.requests.retain(|one| one.ticket != request.ticket);
-        Ok(())
-    }
-}
-
-/// The proposal for the next version that this site has accepted, and that may still be adopted.
-fn accepted(book: &Book) -> Option<&Proposal> {
-    let current = book.run();
-    let open = |one: &&Proposal| one.run.number == current.number + 1 && !one.is_rejected(current);
-    let mut open = book.notes.proposals.iter().filter(open);
-    open.find(|one| one.accepts.contains_key(&book.site))
-}
-
-/// What a site that asks to join signs.
-pub(crate) fn words_of_request(run: &str, ticket: &str, member: &Member) -> Vec<u8> {
-    serde_json::to_vec(&(run, ticket, member)).expect("texts serialise")
 }

@@ -2,7 +2,7 @@
 //! run that it is invited to.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -10,61 +10,40 @@ use gradvine::{
     config::ConfigError,
     net::{Answers, PeerId},
 };
-use serde::{Deserialize, Serialize};
 
 use crate::{
-    book::{Book, Request, Site, fingerprint, now, words_of_request},
-    document::{Member, Version, check_member},
-    notes::{Notes, StageEnd},
+    book::{Access, Book, Request},
+    document::Member,
+    follows::words_of_admission,
+    notes::News,
     sign::{About, is_signed},
+    site::Site,
+    text::check_member,
+    wire::{Question, Reply},
 };
 
 /// The most sites that ask to join at a time.
 const MOST_REQUESTS: usize = 64;
 
-/// What a site asks another.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Question {
-    /// The bearer of a ticket wants to see the run.
-    Look,
-    /// The bearer of a ticket wants to join.
-    Join { member: Member, signature: String },
-    /// A member tells what it knows, and wants to know what is new.
-    Sync { run: String, number: u64, digest: String, notes: Notes },
-}
-
-/// What it gets.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Reply {
-    /// The whole history.
-    Run(Vec<Version>),
-    /// It waits for approval, with this fingerprint.
-    Waits(String),
-    /// The versions after the one that was named (that one too), and all notes.
-    Sync { versions: Vec<Version>, notes: Notes },
-    /// Why there is no answer.
-    Refused(String),
-}
-
-/// Which sites have been told how stages have ended. Clones share it.
+/// Which notes other sites have. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Told(Arc<Mutex<BTreeMap<String, Vec<StageEnd>>>>);
+pub struct Told(Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>);
 
 impl Told {
-    /// The site of this name knows these notes.
-    pub fn note(&self, site: &str, notes: &Notes) {
+    /// The site of this name has the notes of these names.
+    pub fn note(&self, site: &str, known: BTreeSet<String>) {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        told.insert(site.into(), notes.ends.clone());
+        told.insert(site.into(), known);
     }
 
     /// Whether all other sites know how this one has ended its stage.
     pub fn all(&self, book: &Book) -> bool {
         let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let own = book.notes.ends.iter().find(|end| end.site == book.site);
-        let others = book.run().members.iter().filter(|member| member.name != book.site);
+        let mut others = book.run().members.iter().filter(|member| member.name != book.site);
         own.is_none_or(|own| {
-            let mut others = others.map(|member| told.get(&member.name));
-            others.all(|told| told.is_some_and(|told| told.contains(own)))
+            let id = own.id();
+            others.all(|other| told.get(&other.name).is_some_and(|known| known.contains(&id)))
         })
     }
 }
@@ -73,109 +52,151 @@ impl Told {
 pub fn answers(site: &Arc<Site>, told: &Told) -> Answers {
     let (site, told) = (Arc::clone(site), told.clone());
     Answers::new(Arc::new(move |caller, bytes| {
-        let reply = answer(&site, caller, bytes);
-        if let (Ok(Reply::Sync { notes, .. }), Ok(book)) = (&reply, site.book())
-            && let Some(member) = book.run().caller(&caller.to_string())
-        {
-            told.note(&member.name, notes);
-        }
+        let reply = answer(&site, &told, caller, bytes);
         let reply = reply.unwrap_or_else(|error| Reply::Refused(error.to_string()));
         serde_json::to_vec(&reply).unwrap_or_default()
     }))
 }
 
-pub(crate) fn answer(site: &Site, caller: PeerId, bytes: &[u8]) -> Result<Reply, ConfigError> {
-    let Ok(question) = serde_json::from_slice(bytes) else {
-        return Ok(Reply::Refused("the question is of another version of gradvine".into()));
+pub(crate) fn answer(
+    site: &Site,
+    told: &Told,
+    caller: PeerId,
+    bytes: &[u8],
+) -> Result<Reply, ConfigError> {
+    let question = match Question::of_bytes(bytes) {
+        Ok(question) => question,
+        Err(why) => return Ok(Reply::Refused(why)),
     };
-    let caller = caller.to_string();
-    site.change(|book| {
-        let reply = match question {
-            Question::Sync { run, number, digest, notes } => {
-                sync(site, book, &caller, (&run, number, &digest), notes)
-            }
-            Question::Look => ticket(book, &caller).map(|_| Reply::Run(book.history.clone())),
-            Question::Join { member, signature } => join(site, book, &caller, member, &signature),
-        };
-        Ok(reply.unwrap_or_else(Reply::Refused))
-    })
+    site.change(|book| Ok(reply(site, book, told, caller, question)))
 }
 
-/// The name for which this ticket is.
-fn ticket(book: &Book, ticket: &str) -> Result<String, String> {
-    let is_open = book.run().invitation(ticket).is_some() || book.used.contains_key(ticket);
-    match book.invitation(ticket).filter(|_| is_open) {
-        Some(one) if one.expires > now() => Ok(one.site.clone()),
-        Some(one) => Err(format!(
-            "the ticket for {} has expired: ask {} for a new one (gradvine invite)",
-            one.site, one.by
-        )),
-        None => Err("this ticket is not, or no longer, one of this run".into()),
+/// What this site answers to a caller that the gate has let in.
+pub(crate) fn reply(
+    site: &Site,
+    book: &mut Book,
+    told: &Told,
+    caller: PeerId,
+    question: Question,
+) -> Reply {
+    let caller = caller.to_string();
+    let reply = match question {
+        Question::Sync { run, digests, known } => {
+            sync(book, told, &caller, &run, (&digests, known))
+        }
+        Question::Tell { run, news } => hear(site, book, &caller, &run, news),
+        Question::Look => look(book, &caller),
+        Question::Join { member, signature, bearer } => {
+            join(site, book, &caller, member, (&signature, bearer))
+        }
+    };
+    reply.unwrap_or_else(Reply::Refused)
+}
+
+fn look(book: &Book, ticket: &str) -> Result<Reply, String> {
+    match book.access(ticket) {
+        Access::Open(_) => Ok(Reply::Run(book.history.clone())),
+        Access::Joined(peer) => Ok(Reply::Joined(peer.into())),
+        Access::Closed(why) => Err(why),
     }
+}
+
+/// Why a ticket is good for no other key.
+pub(crate) fn used_by(peer: &str) -> String {
+    format!(
+        "this ticket was used already, by the site with the PeerId {peer}: if that is not you, \
+         tell who has invited you"
+    )
 }
 
 fn join(
     site: &Site,
     book: &mut Book,
-    ticket_peer: &str,
+    ticket: &str,
     member: Member,
-    signature: &str,
+    (signature, bearer): (&str, String),
 ) -> Result<Reply, String> {
-    let name = ticket(book, ticket_peer)?;
+    let invitation = match book.access(ticket) {
+        Access::Open(invitation) => invitation.clone(),
+        Access::Joined(peer) if peer == member.peer => return Ok(Reply::Joined(peer.into())),
+        Access::Joined(peer) => return Err(used_by(peer)),
+        Access::Closed(why) => return Err(why),
+    };
     check_member(&member)?;
-    if let Some(other) = book.used.get(ticket_peer).filter(|other| **other != member.peer) {
-        return Err(format!(
-            "this ticket was used already, by the site with the PeerId {other}: if that is not \
-             you, tell who has invited you"
-        ));
+    if let Some(other) = book.used.get(ticket).filter(|other| **other != member.peer) {
+        return Err(used_by(other));
     }
-    let run = book.run();
-    let words = words_of_request(&run.id, ticket_peer, &member);
+    if member.name != invitation.site {
+        let name = &invitation.site;
+        return Err(format!("the ticket is for the name {name}, not {}", member.name));
+    }
+    let words = words_of_admission(&book.run().id, &invitation, &member);
     if !is_signed(&member.peer, About::Joins, &words, signature) {
         return Err("the request is not signed by the key of its site".into());
     }
-    if run.members.iter().any(|one| one.peer == member.peer) {
-        return Ok(Reply::Run(book.history.clone()));
+    if !is_signed(ticket, About::Joins, &words, &bearer) {
+        return Err("the request is not signed by the key of its ticket".into());
     }
-    if member.name != name {
-        return Err(format!("the ticket is for the name {name}, not {}", member.name));
+    let known = book.requests.iter().find(|one| one.ticket == ticket);
+    if known.is_none_or(|known| known.member != member) {
+        if book.requests.len() >= MOST_REQUESTS {
+            return Err("too many sites ask to join: try again later".into());
+        }
+        book.used.insert(ticket.into(), member.peer.clone());
+        book.requests.retain(|one| one.ticket != ticket);
+        let ticket = ticket.to_string();
+        book.requests.push(Request { member, ticket, bearer, approved: false });
     }
-    if book.requests.len() >= MOST_REQUESTS {
-        return Err("too many sites ask to join: try again later".into());
+    site.tend(book);
+    match book.access(ticket) {
+        Access::Joined(peer) => Ok(Reply::Joined(peer.into())),
+        _ => Ok(Reply::Waits),
     }
-    let print = fingerprint(&run.id, ticket_peer, &member.peer);
-    book.used.insert(ticket_peer.into(), member.peer.clone());
-    book.requests.retain(|one| one.ticket != ticket_peer);
-    book.requests.push(Request { member, ticket: ticket_peer.into() });
-    site.tend(book).map_err(|error| error.to_string())?;
-    Ok(Reply::Waits(print))
+}
+
+fn in_another(book: &Book) -> String {
+    format!("this site is in another run, {}", book.run().name)
 }
 
 fn sync(
+    book: &Book,
+    told: &Told,
+    caller: &str,
+    run: &str,
+    (digests, known): (&[String], Vec<String>),
+) -> Result<Reply, String> {
+    if book.run().id != run {
+        return Err(in_another(book));
+    }
+    let Some(name) = book.run().caller(caller).map(|member| &member.name) else {
+        // It hears that it was removed, and nothing later.
+        let history = book.until_removed(caller).ok_or("you are no member of this run")?;
+        let versions = book.after(history, digests).to_vec();
+        return Ok(Reply::Sync { versions, news: News::default(), lacks: Vec::new() });
+    };
+    let (mut known, own): (BTreeSet<String>, _) = (known.into_iter().collect(), book.notes.known());
+    let news = book.notes.news(|id| !known.contains(id));
+    let lacks = known.difference(&own).cloned().collect();
+    known.extend(news.ends.iter().map(|end| end.id()));
+    told.note(name, known);
+    let versions = book.after(&book.history, digests).to_vec();
+    Ok(Reply::Sync { versions, news, lacks })
+}
+
+fn hear(
     site: &Site,
     book: &mut Book,
     caller: &str,
-    (run, number, digest): (&str, u64, &str),
-    notes: Notes,
+    run: &str,
+    news: News,
 ) -> Result<Reply, String> {
     if book.run().id != run {
-        return Err(format!("this site is in another run, {}", book.run().name));
+        return Err(in_another(book));
     }
     if book.run().caller(caller).is_none() {
-        // It hears that it was removed, and nothing later.
-        let history = book.until_removed(caller).ok_or("you are no member of this run")?;
-        let from = (number as usize).saturating_sub(1);
-        let versions = history.get(from..).unwrap_or_default().to_vec();
-        return Ok(Reply::Sync { versions, notes: Notes::default() });
+        return Err("you are no member of this run".into());
     }
-    book.learn(notes);
-    site.tend(book).map_err(|error| error.to_string())?;
-    let newest = book.run();
-    let is_known = number == newest.number && newest.digest() == digest;
-    let from = (number as usize).saturating_sub(1);
-    let versions = match is_known {
-        true => Vec::new(),
-        false => book.history.get(from..).unwrap_or_default().to_vec(),
-    };
-    Ok(Reply::Sync { versions, notes: book.notes.clone() })
+    book.learn(news);
+    site.tend(book);
+    Ok(Reply::Heard)
 }

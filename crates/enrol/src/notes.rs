@@ -1,19 +1,38 @@
 //! What sites tell each other beside the versions of the run: addresses, proposals with their
-//! answers, and how stages have ended. Each is signed, and the newest counts; a site keeps what is
-//! of its run and passes it on.
+//! answers, how stages have ended, and how a contradiction ends. Each is signed; a site keeps what
+//! is of its run and passes it on.
+//!
+//! Two sites list what they know by short names, and send each other what is new. Every field has
+//! a limit, and so has a message: the shortest notes go first, so that long ones of one member do
+//! not keep the others' back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gradvine::net::Keypair;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    document::{LONGEST_ADDRESS, MOST_ADDRESSES, Run, Version},
-    sign::{About, is_signed, sign},
+    document::{Run, Version},
+    ends::StageEnd,
+    proposal::{Proposal, Replies, proposal_id},
+    sign::{About, id, is_signed, sign},
+    text::check_addresses,
 };
 
-/// The most bytes of the reason of an answer.
-const LONGEST_REASON: usize = 500;
+/// The most bytes of notes in a message, unless one note alone is longer.
+const LONGEST_NEWS: usize = 1 << 19;
+
+/// The most proposals of one member for one version, before those that were rejected give way.
+const MOST_OF_ONE: usize = 16;
+
+/// The most of them that nobody else has accepted, and that may still be adopted.
+const MOST_UNHEARD: usize = 2;
+
+/// The most names of notes that a site has refused.
+const MOST_REFUSED: usize = 1024;
+
+/// How far ahead a clock may be, in seconds: a day.
+pub(crate) const AHEAD: u64 = 86_400;
 
 /// Where a site is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +42,8 @@ pub struct Announcement {
     pub run: String,
     /// The site that says so.
     pub site: String,
-    /// A later one has a greater number: milliseconds since 1970 at the site.
+    /// A later one has a greater number: milliseconds since 1970 at the site, or one more than the
+    /// number before.
     pub number: u64,
     /// Its addresses, in the order in which they are tried.
     pub addresses: Vec<String>,
@@ -37,141 +57,73 @@ impl Announcement {
         serde_json::to_vec(&words).expect("texts serialise")
     }
 
+    fn id(&self) -> String {
+        id("addresses", &self.words())
+    }
+
     /// The announcement, signed.
     #[must_use]
     pub(crate) fn signed(self, key: &Keypair) -> Announcement {
         Announcement { signature: sign(key, About::Addresses, &self.words()), ..self }
     }
 
+    /// Whether its number is none of the future: a clock that was ahead must not count for ever.
+    pub(crate) fn is_timely(&self, now: u64) -> bool {
+        self.number <= (now + AHEAD) * 1000
+    }
+
     fn is_valid(&self, run: &Run) -> bool {
         let Some(member) = run.member(&self.site) else { return false };
         self.run == run.id
-            && self.addresses.len() <= MOST_ADDRESSES
-            && self.addresses.iter().all(|one| one.len() <= LONGEST_ADDRESS)
+            && check_addresses(&self.addresses).is_ok()
             && is_signed(&member.peer, About::Addresses, &self.words(), &self.signature)
     }
 }
 
-/// How a stage of training has ended at a site, and what a next stage takes from it.
+/// With which of two versions of one number a site goes on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct StageEnd {
+pub struct Choice {
     /// The id of the run.
     pub run: String,
     /// The site that says so.
     pub site: String,
-    /// The number of the version that the stage began with.
-    pub stage: u64,
-    /// The rounds of all stages so far.
-    pub rounds: u64,
-    /// The stage of its newest model; none if no rounds were done yet.
-    pub model: Option<u64>,
-    /// Whether that is the mean of all sites. Otherwise the stage was cut off, as a site was gone,
-    /// and it is this site's own.
-    pub mean: bool,
-    /// The digest of the model.
+    /// The number of the versions.
+    pub number: u64,
+    /// The digest of the one that counts.
     pub digest: String,
-    /// Settings of the experiment that the model needs, such as the scale of its features.
-    pub settings: Vec<String>,
+    /// When it was chosen, in seconds since 1970: the last choice counts.
+    pub time: u64,
     /// Signed by the site.
     pub signature: String,
 }
 
-impl StageEnd {
+impl Choice {
     fn words(&self) -> Vec<u8> {
-        let model = (self.model, self.mean, &self.digest, &self.settings);
-        let words = (&self.run, &self.site, self.stage, self.rounds, model);
+        let words = (&self.run, &self.site, self.number, &self.digest, self.time);
         serde_json::to_vec(&words).expect("texts serialise")
     }
 
-    /// Whether two sites have the same results.
-    pub(crate) fn is_like(&self, other: &StageEnd) -> bool {
-        let of = |end: &StageEnd| {
-            (end.stage, end.rounds, end.model, end.mean, end.digest.clone(), end.settings.clone())
-        };
-        of(self) == of(other)
+    fn id(&self) -> String {
+        id("choice", &self.words())
     }
 
-    /// The record, signed.
+    /// The choice, signed.
     #[must_use]
-    pub(crate) fn signed(self, key: &Keypair) -> StageEnd {
-        StageEnd { signature: sign(key, About::Ends, &self.words()), ..self }
+    pub(crate) fn signed(self, key: &Keypair) -> Choice {
+        Choice { signature: sign(key, About::Settles, &self.words()), ..self }
     }
 
-    /// Whether one of the run's members of any version has signed it.
-    fn is_valid(&self, history: &[Version]) -> bool {
-        let begins = history.iter().find(|version| version.run.number == self.stage);
-        begins.and_then(|version| version.run.member(&self.site)).is_some_and(|member| {
-            history.iter().all(|version| version.run.id == self.run)
-                && is_signed(&member.peer, About::Ends, &self.words(), &self.signature)
+    /// Whether a member of the version before those two has signed it.
+    fn is_valid(&self, history: &[Version], now: u64) -> bool {
+        let before = history.iter().find(|one| one.run.number + 1 == self.number);
+        let member = before.filter(|one| one.run.id == self.run);
+        let member = member.and_then(|one| one.run.member(&self.site));
+        member.is_some_and(|member| {
+            self.time <= now + AHEAD
+                && self.digest.len() == 64
+                && is_signed(&member.peer, About::Settles, &self.words(), &self.signature)
         })
-    }
-}
-
-/// Why a member declines.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Refusal {
-    /// For people.
-    pub reason: String,
-    /// Signed by the member.
-    pub signature: String,
-}
-
-/// A version that is proposed, with the answers so far.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Proposal {
-    /// The version.
-    pub run: Run,
-    /// The member that proposes it.
-    pub by: String,
-    /// The signatures of the members that accept it, its author's among them.
-    pub accepts: BTreeMap<String, String>,
-    /// The members that decline it.
-    pub declines: BTreeMap<String, Refusal>,
-}
-
-impl Proposal {
-    /// Whether enough have accepted it.
-    pub fn is_adopted(&self, current: &Run) -> bool {
-        let (voters, need) = current.voters(&self.run);
-        voters.iter().filter(|one| self.accepts.contains_key(&one.name)).count() >= need
-    }
-
-    /// Whether so many have declined it that it can never be adopted.
-    pub fn is_rejected(&self, current: &Run) -> bool {
-        let (voters, need) = current.voters(&self.run);
-        let open = voters.iter().filter(|one| !self.declines.contains_key(&one.name));
-        open.count() < need
-    }
-
-    /// What a member that declines signs.
-    pub(crate) fn words_of_refusal(&self, reason: &str) -> Vec<u8> {
-        [self.run.digest().as_bytes(), b"\0", reason.as_bytes()].concat()
-    }
-
-    /// Drops answers that are not signed by a member; an error if nothing is left to keep.
-    fn checked(mut self, current: &Run) -> Result<Proposal, String> {
-        self.run.follows(Some(current))?;
-        let digest = self.run.digest();
-        let member = |name: &str| current.member(name).map(|member| member.peer.as_str());
-        self.accepts.retain(|name, signature| {
-            member(name)
-                .is_some_and(|peer| is_signed(peer, About::Accepts, digest.as_bytes(), signature))
-        });
-        let proposal = self.clone();
-        self.declines.retain(|name, refusal| {
-            let words = proposal.words_of_refusal(&refusal.reason);
-            refusal.reason.len() <= LONGEST_REASON
-                && member(name).is_some_and(|peer| {
-                    is_signed(peer, About::Declines, &words, &refusal.signature)
-                })
-        });
-        match self.accepts.contains_key(&self.by) {
-            true => Ok(self),
-            false => Err(format!("its author {} has not signed it", self.by)),
-        }
     }
 }
 
@@ -183,8 +135,45 @@ pub struct Notes {
     pub announcements: Vec<Announcement>,
     /// How stages have ended: of each site the newest.
     pub ends: Vec<StageEnd>,
-    /// The proposals for the next version: of each member at most one.
+    /// How contradictions end: of each site and number the newest.
+    pub choices: Vec<Choice>,
+    /// The proposals for the next version.
     pub proposals: Vec<Proposal>,
+    /// The names of notes that count for nothing here, so that they are not sent again.
+    pub refused: BTreeSet<String>,
+    /// How many proposals for the next version this site has heard of each member.
+    pub tries: BTreeMap<String, usize>,
+}
+
+/// The notes of one message.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct News {
+    /// Addresses.
+    pub announcements: Vec<Announcement>,
+    /// Ends of stages.
+    pub ends: Vec<StageEnd>,
+    /// Ends of contradictions.
+    pub choices: Vec<Choice>,
+    /// Proposals that the other site does not know.
+    pub proposals: Vec<Proposal>,
+    /// Answers to proposals that it knows.
+    pub replies: Vec<Replies>,
+}
+
+impl News {
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == News::default()
+    }
+
+    fn add(&mut self, other: News) {
+        self.announcements.extend(other.announcements);
+        self.ends.extend(other.ends);
+        self.choices.extend(other.choices);
+        self.proposals.extend(other.proposals);
+        self.replies.extend(other.replies);
+    }
 }
 
 impl Notes {
@@ -194,35 +183,115 @@ impl Notes {
         self.announcements.iter().map(of).collect()
     }
 
-    /// How this stage has ended at this site, as far as it is known.
-    pub fn end_of(&self, stage: u64, site: &str) -> Option<&StageEnd> {
-        self.ends.iter().find(|end| end.stage == stage && end.site == site)
+    /// How the stage that this version begins has ended at this site, as far as it is known.
+    pub fn end_of(&self, stage: &Run, site: &str) -> Option<&StageEnd> {
+        self.ends.iter().find(|end| end.stage == stage.number && end.site == site)
     }
 
-    /// Takes over what is new and signed in the notes of another site. Whether anything changes.
-    pub fn merge(&mut self, other: Notes, history: &[Version]) -> bool {
-        let Some(current) = history.last().map(|version| &version.run) else { return false };
-        let mut changes = false;
-        for one in other.announcements {
-            changes |= self.announce(one, current);
+    /// The names of all notes that this site knows, or has refused.
+    pub fn known(&self) -> BTreeSet<String> {
+        let replies = self.proposals.iter().flat_map(|one| {
+            let replies = one.replies(|_| true);
+            replies.ids().collect::<Vec<_>>()
+        });
+        (self.announcements.iter().map(Announcement::id))
+            .chain(self.ends.iter().map(StageEnd::id))
+            .chain(self.choices.iter().map(Choice::id))
+            .chain(self.proposals.iter().map(Proposal::id))
+            .chain(replies)
+            .chain(self.refused.iter().cloned())
+            .collect()
+    }
+
+    /// The notes whose names `is_new` accepts, as many as a message takes, the shortest first.
+    pub(crate) fn news(&self, is_new: impl Fn(&str) -> bool) -> News {
+        let none = News::default;
+        let mut all = Vec::new();
+        for one in self.announcements.iter().filter(|one| is_new(&one.id())) {
+            all.push(News { announcements: vec![one.clone()], ..none() });
         }
-        for one in other.ends {
-            let known = self.ends.iter().find(|end| end.site == one.site);
-            if known.is_none_or(|end| end.stage < one.stage) && one.is_valid(history) {
-                self.ends.retain(|end| end.site != one.site);
-                self.ends.push(one);
-                changes = true;
+        for one in self.ends.iter().filter(|one| is_new(&one.id())) {
+            all.push(News { ends: vec![one.clone()], ..none() });
+        }
+        for one in self.choices.iter().filter(|one| is_new(&one.id())) {
+            all.push(News { choices: vec![one.clone()], ..none() });
+        }
+        for one in &self.proposals {
+            let replies = one.replies(&is_new);
+            if is_new(&one.id()) {
+                all.push(News { proposals: vec![one.clone()], ..none() });
+            } else if !replies.accepts.is_empty() || !replies.declines.is_empty() {
+                all.push(News { replies: vec![replies], ..none() });
             }
         }
-        for one in other.proposals {
-            changes |= self.answer(one, current);
+        let length = |one: &News| serde_json::to_vec(one).map_or(usize::MAX, |bytes| bytes.len());
+        let mut all: Vec<(usize, News)> = all.into_iter().map(|one| (length(&one), one)).collect();
+        all.sort_by_key(|(length, _)| *length);
+        let (mut news, mut total) = (News::default(), 0usize);
+        for (length, one) in all {
+            total = total.saturating_add(length);
+            if total > LONGEST_NEWS && !news.is_empty() {
+                break;
+            }
+            news.add(one);
         }
-        changes
+        news
     }
 
-    fn announce(&mut self, one: Announcement, current: &Run) -> bool {
-        let known = self.announcements.iter().find(|known| known.site == one.site);
-        if known.is_some_and(|known| known.number >= one.number) || !one.is_valid(current) {
+    /// Takes over what is new and signed in the notes of another site.
+    pub fn merge(&mut self, news: News, history: &[Version], now: u64) {
+        let Some(current) = history.last().map(|version| &version.run) else { return };
+        for one in news.announcements {
+            let id = one.id();
+            let counts = self.announce(one, current, now);
+            self.note(id, counts);
+        }
+        for one in news.ends {
+            let id = one.id();
+            let counts = self.end(one, history);
+            self.note(id, counts);
+        }
+        for one in news.choices {
+            let id = one.id();
+            let counts = self.choose(one, history, now);
+            self.note(id, counts);
+        }
+        for one in news.proposals {
+            let id = one.id();
+            let counts = self.propose(one, current, now + AHEAD);
+            self.note(id, counts);
+        }
+        for one in news.replies {
+            let is_of =
+                |known: &&mut Proposal| known.by == one.by && known.run.digest() == one.version;
+            if let Some(known) = self.proposals.iter_mut().find(is_of) {
+                known.hear(one, current);
+            } else if one.accepts.keys().any(|name| *name != one.by) {
+                // One that was refused while only its author had signed it counts now.
+                self.refused.remove(&proposal_id(&one.version, &one.by));
+            }
+        }
+    }
+
+    /// Notes what counts for nothing.
+    fn note(&mut self, id: String, counts: bool) {
+        if counts {
+            return;
+        }
+        if self.refused.len() >= MOST_REFUSED {
+            self.refused.clear();
+        }
+        self.refused.insert(id);
+    }
+
+    fn announce(&mut self, one: Announcement, current: &Run, now: u64) -> bool {
+        if !one.is_timely(now) {
+            // It may be so later.
+            return true;
+        }
+        let mut known = self.announcements.iter().filter(|known| known.site == one.site);
+        let is_older = known.any(|known| known.is_timely(now) && known.number >= one.number);
+        if is_older || !one.is_valid(current) {
             return false;
         }
         self.announcements.retain(|known| known.site != one.site);
@@ -231,50 +300,79 @@ impl Notes {
         true
     }
 
-    /// Takes over a proposal, or the answers to it.
-    fn answer(&mut self, one: Proposal, current: &Run) -> bool {
-        let known = self.proposals.iter_mut().find(|known| known.run == one.run);
-        if let Some(known) = known {
-            let known_answers = |one: &Proposal| (one.accepts.len(), one.declines.len());
-            let before = known_answers(known);
-            if let Ok(checked) = one.checked(current) {
-                for (name, signature) in checked.accepts {
-                    known.accepts.entry(name).or_insert(signature);
-                }
-                for (name, refusal) in checked.declines {
-                    known.declines.entry(name).or_insert(refusal);
-                }
-            }
-            return known_answers(known) != before;
+    /// Of two ends of one stage that a site has signed all sites retain the same one.
+    fn end(&mut self, one: StageEnd, history: &[Version]) -> bool {
+        let known = self.ends.iter().find(|end| end.site == one.site);
+        let order = |end: &StageEnd| (end.stage, std::cmp::Reverse(end.id()));
+        if known.is_some_and(|known| order(known) >= order(&one)) || !one.is_valid(history) {
+            return false;
         }
-        let Ok(one) = one.checked(current) else { return false };
-        // A member's next proposal of this number counts once its first one has failed.
-        let earlier = self.proposals.iter().position(|known| known.by == one.by);
-        match earlier {
-            Some(at) if !self.proposals[at].is_rejected(current) => false,
-            Some(at) => {
-                self.proposals[at] = one;
-                true
-            }
-            None => {
-                self.proposals.push(one);
-                true
-            }
-        }
+        self.ends.retain(|end| end.site != one.site);
+        self.ends.push(one);
+        self.ends.sort_by(|a, b| a.site.cmp(&b.site));
+        true
     }
 
-    /// The proposal that has enough consent, as a version. Proposals of earlier numbers go.
-    pub fn adopted(&mut self, current: &Run) -> Option<Version> {
-        let at = self.proposals.iter().position(|one| one.is_adopted(current))?;
-        let Proposal { run, accepts: signatures, .. } = self.proposals.swap_remove(at);
-        self.proposals.clear();
-        Some(Version { run, signatures })
+    fn choose(&mut self, one: Choice, history: &[Version], now: u64) -> bool {
+        let is_same = |known: &Choice| known.site == one.site && known.number == one.number;
+        let known = self.choices.iter().find(|known| is_same(known));
+        if known.is_some_and(|known| known.time >= one.time) || !one.is_valid(history, now) {
+            return false;
+        }
+        self.choices.retain(|known| !is_same(known));
+        self.choices.push(one);
+        self.choices.sort_by(|a, b| (a.number, &a.site).cmp(&(b.number, &b.site)));
+        true
     }
 
-    /// Forgets what is not of the newest version.
-    pub fn prune(&mut self, current: &Run) {
-        self.proposals.retain(|one| one.run.number == current.number + 1);
+    /// Takes over a proposal. A member may sign several; those that another member has accepted
+    /// must be known to all, so that they can be declined.
+    fn propose(&mut self, one: Proposal, current: &Run, latest: u64) -> bool {
+        let is_same = |known: &&mut Proposal| known.by == one.by && known.run == one.run;
+        if let Some(known) = self.proposals.iter_mut().find(is_same) {
+            known.hear(one.replies(|_| true), current);
+            return true;
+        }
+        let Ok(one) = one.checked(current, latest) else { return false };
+        let of_it = || self.proposals.iter().filter(|known| known.by == one.by);
+        let unheard = |one: &&Proposal| one.accepts.len() == 1 && !one.is_rejected(current);
+        if unheard(&&one) && of_it().filter(unheard).count() >= MOST_UNHEARD {
+            return false;
+        }
+        if of_it().count() >= MOST_OF_ONE {
+            // Whoever still waits for a rejected one tells this site of it again.
+            let gives_way = |known: &Proposal| known.by == one.by && known.is_rejected(current);
+            if let Some(at) = self.proposals.iter().position(gives_way) {
+                self.refused.insert(self.proposals[at].id());
+                self.proposals.remove(at);
+            }
+        }
+        *self.tries.entry(one.by.clone()).or_default() += 1;
+        self.proposals.push(one);
+        true
+    }
+
+    /// Whether this member has proposed so often for one version that nothing of it is accepted
+    /// without a user any more.
+    pub(crate) fn is_persistent(&self, by: &str) -> bool {
+        self.tries.get(by).is_some_and(|tries| *tries > MOST_OF_ONE)
+    }
+
+    /// The proposal that has enough consent, as a version.
+    pub fn adopted(&self, current: &Run) -> Option<Version> {
+        let one = self.proposals.iter().find(|one| one.is_adopted(current))?;
+        Some(Version { run: one.run.clone(), signatures: one.accepts.clone() })
+    }
+
+    /// Forgets what is not of the newest version or of its members.
+    pub fn prune(&mut self, history: &[Version]) {
+        let Some(current) = history.last().map(|version| &version.run) else { return };
+        let continues = |one: &Proposal| one.run.previous == Some(current.digest());
+        self.proposals.retain(|one| one.run.number == current.number + 1 && continues(one));
         // A member with a new key is elsewhere.
         self.announcements.retain(|one| one.is_valid(current));
+        self.ends.retain(|end| end.is_of(history));
+        self.refused.clear();
+        self.tries.clear();
     }
 }

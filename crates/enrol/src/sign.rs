@@ -11,12 +11,16 @@ pub(crate) enum About {
     Accepts,
     /// A version of the run, which the signer declines.
     Declines,
-    /// A site that joins.
+    /// The keys of a site that joins: by its own key, and by that of its ticket.
     Joins,
+    /// The same, which the member that has invited it approves.
+    Admits,
     /// The addresses of the signer.
     Addresses,
     /// The end of a stage at the signer.
     Ends,
+    /// One of two versions with one number, with which the signer goes on.
+    Settles,
 }
 
 fn words(about: About, bytes: &[u8]) -> Vec<u8> {
@@ -37,4 +41,11 @@ pub(crate) fn is_signed(peer: &str, about: About, bytes: &[u8], signature: &str)
 /// The SHA-256 of these bytes, in hexadecimal digits.
 pub(crate) fn digest(bytes: &[u8]) -> String {
     HEXLOWER.encode(&Sha256::digest(bytes))
+}
+
+/// A short name of these bytes, of a kind.
+pub(crate) fn id(kind: &str, bytes: &[u8]) -> String {
+    let mut text = digest(&[kind.as_bytes(), b"\0", bytes].concat());
+    text.truncate(16);
+    text
 }

@@ -7,13 +7,19 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use gradvine::{
-    config::ConfigError, data::write_atomically, digest, experiment::Experiment, learn::SavedModel,
+    config::ConfigError,
+    data::{Missing, write_atomically},
+    digest,
+    experiment::Experiment,
+    learn::SavedModel,
 };
 
 use crate::{
-    book::{Book, Newest, Site},
+    acts::Newest,
+    book::Book,
     document::{Member, Run},
-    notes::StageEnd,
+    ends::{Chosen, Constants, chosen},
+    site::Site,
 };
 
 /// The folder of the files that are made from the run.
@@ -24,6 +30,8 @@ const FOLDER: &str = "run";
 pub struct Stage {
     /// The number of the version that it begins with.
     pub number: u64,
+    /// The digest of that version.
+    pub begins: String,
     /// The rounds of the stages before it.
     pub rounds_before: u64,
     /// Whose model all begin with, if there was one.
@@ -60,20 +68,18 @@ impl From<ConfigError> for NotYet {
 
 /// How the stage before this one has ended at the site that gives its model to all in this one;
 /// none for a first stage. The members that took part in both must all have said how it ended: they
-/// are needed for this one anyway, and so all sites make the same choice.
-///
-/// The results that most of them have count, of those that formed a mean. If none did, as a site
-/// was gone, the model of the most rounds does. Of several sites it is the first one's.
+/// are needed for this one anyway, and so all sites make the same choice. A site whose node never
+/// began that stage says so too, so none waits for a stage that nobody trained.
 ///
 /// # Errors
 /// Who has not said it yet.
-fn giver<'a>(book: &'a Book, stage: &Run) -> Result<Option<&'a StageEnd>, NotYet> {
+fn giver<'a>(book: &'a Book, stage: &Run) -> Result<Option<Chosen<'a>>, NotYet> {
     let Some(before) = book.stage_before(stage.number) else { return Ok(None) };
     let took_part = |member: &&Member| {
         before.members.iter().any(|one| one.name == member.name && one.peer == member.peer)
     };
     let end = |member: &Member| {
-        book.notes.end_of(before.number, &member.name).ok_or_else(|| {
+        book.notes.end_of(before, &member.name).ok_or_else(|| {
             let (name, number) = (&member.name, before.number);
             NotYet::Waits(format!("{name} has not said how stage {number} ended"))
         })
@@ -82,19 +88,69 @@ fn giver<'a>(book: &'a Book, stage: &Run) -> Result<Option<&'a StageEnd>, NotYet
     Ok(chosen(&ends))
 }
 
-/// The end whose model all begin with.
-fn chosen<'a>(ends: &[&'a StageEnd]) -> Option<&'a StageEnd> {
-    let means: Vec<&StageEnd> = ends.iter().filter(|end| end.mean).copied().collect();
-    let alike = |end: &StageEnd| means.iter().filter(|other| end.is_like(other)).count();
-    // The first of those that are equal.
-    let first = |best: Option<(usize, &'a StageEnd)>, (count, end)| match best {
-        Some((most, _)) if most >= count => best,
-        _ => Some((count, end)),
+/// The present stage, with the model that it begins with, and its experiment.
+///
+/// # Errors
+/// Why there is none yet, or what is wrong.
+pub(crate) fn prepare(site: &Site, book: &Book) -> Result<(Stage, Experiment), NotYet> {
+    let run = book.run();
+    if let Some(conflict) = &book.conflict {
+        return Err(NotYet::Waits(format!("{conflict}: see `gradvine settle`")));
+    }
+    if let Some(refused) = site.refused(book) {
+        return Err(NotYet::Waits(format!(
+            "the others have adopted what this site refuses, version {}: {}. It leaves the run",
+            refused.number, refused.change
+        )));
+    }
+    let Some(begins) = book.stage() else {
+        return Err(NotYet::Waits(format!(
+            "{} of {} sites have joined",
+            run.members.len(),
+            run.sites
+        )));
     };
-    let mean = means.iter().map(|end| (alike(end), *end)).fold(None, first);
-    let rounds = |end: &StageEnd| end.model.map_or(0, |_| 1 + end.rounds as usize);
-    let any = ends.iter().map(|end| (rounds(end), *end)).fold(None, first);
-    mean.or(any).map(|(_, end)| end)
+    let digest = begins.digest();
+    let rounds = Experiment::parse(&begins.experiment, &[])?.run.rounds;
+    let (mut left, mut first, mut end) = (rounds, None, None);
+    if let Some(Chosen { end: chosen, agreed }) = giver(book, begins)? {
+        // Whoever has a mean of the same stage has the same one.
+        let own = book.notes.ends.iter().find(|own| own.site == book.site);
+        let own = own.filter(|own| agreed && own.mean && own.model == chosen.model);
+        if own.is_some_and(|own| (&own.digest, own.rounds) != (&chosen.digest, chosen.rounds)) {
+            let (name, number) = (&chosen.site, chosen.stage);
+            let why = format!("{name} says that stage {number} has other results than here");
+            return Err(NotYet::Wrong(ConfigError::at("run", why)));
+        }
+        left = rounds.saturating_sub(chosen.rounds);
+        if left == 0 {
+            return Err(NotYet::Over(chosen.rounds));
+        }
+        let site = chosen.site.clone();
+        first = chosen.model.map(|stage| FirstModel { site, stage, mean: chosen.mean });
+        end = Some(chosen);
+    }
+    // Another change can mend what does not fit.
+    let fits = |made: Result<Experiment, ConfigError>| {
+        made.map_err(|error| {
+            NotYet::Waits(format!(
+                "the experiment does not fit the model of the stage before: {error}"
+            ))
+        })
+    };
+    let mut experiment = match end {
+        Some(end) => fits(end.experiment(&begins.experiment, left))?,
+        None => Experiment::parse(&begins.experiment, &[])?,
+    };
+    let id = format!("run.id={}-{}", run.id, &digest[..12]);
+    experiment = fits(Experiment::parse(&experiment.to_toml(), &[id]))?;
+    let (number, rounds_before) = (begins.number, rounds - left);
+    Ok((Stage { number, begins: digest, rounds_before, first }, experiment))
+}
+
+/// Whether the present stage is this one, and begins with the same model.
+pub fn is_current(site: &Site, book: &Book, stage: &Stage) -> bool {
+    prepare(site, book).is_ok_and(|(now, _)| now == *stage)
 }
 
 /// Writes the topology and the experiment of the present stage beside the node file.
@@ -102,46 +158,8 @@ fn chosen<'a>(ends: &[&'a StageEnd]) -> Option<&'a StageEnd> {
 /// # Errors
 /// Why there is none yet, or what is wrong.
 pub fn write_files(site: &Site, book: &Book) -> Result<Stage, NotYet> {
-    let run = book.run();
-    if let Some(refused) = site.refused(book) {
-        return Err(NotYet::Waits(format!(
-            "the others have adopted what this site refuses, version {}: {}. It leaves the run",
-            refused.number, refused.change
-        )));
-    }
-    let Some(stage) = book.stage() else {
-        return Err(NotYet::Waits(format!(
-            "{} of {} sites have joined",
-            run.members.len(),
-            run.sites
-        )));
-    };
-    let digest = stage.digest();
-    let mut sets = vec![format!("run.id={}-{}", run.id, &digest[..12])];
-    let (mut rounds_before, mut first) = (0, None);
-    if let Some(end) = giver(book, stage)? {
-        let (name, number) = (&end.site, end.stage);
-        // Whoever took part has the same results.
-        let own = book.notes.end_of(number, &book.site);
-        if own.is_some_and(|own| own.mean && end.mean && !own.is_like(end)) {
-            let why = format!("{name} says that stage {number} has other results than here");
-            return Err(NotYet::Wrong(ConfigError::at("run", why)));
-        }
-        rounds_before = end.rounds;
-        let rounds = Experiment::parse(&stage.experiment, &[])?.run.rounds;
-        let Some(left) = rounds.checked_sub(end.rounds).filter(|left| *left > 0) else {
-            return Err(NotYet::Over(end.rounds));
-        };
-        sets.push(format!("run.rounds={left}"));
-        if let Some(stage) = end.model {
-            sets.push(format!("model.init=from:{name}"));
-            // Nobody accepts other values than those that were signed.
-            sets.push(format!("model.init_digest=\"{}\"", end.digest));
-            sets.extend(end.settings.iter().cloned());
-            first = Some(FirstModel { site: name.clone(), stage, mean: end.mean });
-        }
-    }
-    let experiment = Experiment::parse(&stage.experiment, &sets)?;
+    let (made, experiment) = prepare(site, book)?;
+    let stage = book.stage().expect("it was prepared");
     // The addresses of now, on which no digest depends.
     let moved: BTreeMap<_, _> = book.notes.addresses();
     let topology = stage.network(&moved)?;
@@ -158,7 +176,7 @@ pub fn write_files(site: &Site, book: &Book) -> Result<Stage, NotYet> {
         write_atomically(&path, &[text.as_bytes()])
             .map_err(|error| wrong(&path)(error.to_string()))?;
     }
-    Ok(Stage { number: stage.number, rounds_before, first })
+    Ok(made)
 }
 
 /// A model as a next stage takes it: its digest, and what was done with the features before
@@ -169,21 +187,15 @@ pub fn write_files(site: &Site, book: &Book) -> Result<Stage, NotYet> {
 pub fn newest_of(model: &Path, rounds: u64, mean: bool) -> Result<Newest, ConfigError> {
     let saved = SavedModel::read(model)?;
     let digest = digest::of_model(&saved.x);
-    let mut settings = Vec::new();
-    let mut set = |key: &str, value: Result<toml::Value, toml::ser::Error>| {
-        let value = value.map_err(|error| ConfigError::at(key, error.to_string()))?;
-        settings.push(format!("{key}={value}"));
-        Ok::<(), ConfigError>(())
-    };
-    let constants = &saved.preprocessing;
-    if let Some(scale) = &constants.scale {
-        set("data.scale", toml::Value::try_from(scale))?;
-    }
-    if let Some(targets) = &constants.targets {
-        set("data.target_scale", toml::Value::try_from(targets))?;
-    }
+    let before = saved.preprocessing;
+    let mut fills = BTreeMap::new();
     if let Some(schema) = &saved.schema {
-        set("data.schema", toml::Value::try_from(schema.filled(&constants.fills)))?;
+        for column in schema.filled(&before.fills).columns {
+            if let Missing::Value(value) = column.missing {
+                fills.insert(column.name, value);
+            }
+        }
     }
-    Ok(Newest { rounds, mean, digest, settings })
+    let constants = Constants { scale: before.scale, target_scale: before.targets, fills };
+    Ok(Newest { rounds, mean, digest, constants })
 }

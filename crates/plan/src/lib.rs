@@ -22,7 +22,7 @@ use gradvine::{
     gossip::rule,
     links::{self, Conditions, LinkModel},
     mixing::Topology,
-    run::{Constants, Design, Outlook, Whole, outlook},
+    run::{Constants, Design, Outlook, Variants, Whole, outlook},
     units::NodeId,
 };
 
@@ -76,6 +76,7 @@ pub struct Plan<'a> {
 #[derive(Clone, Copy)]
 struct Search<'a> {
     whole: &'a Whole,
+    variants: &'a Variants<'a>,
     request: &'a Request,
     read: &'a dyn Fn(&[String]) -> Result<Experiment, ConfigError>,
 }
@@ -93,7 +94,8 @@ impl Plan<'_> {
         let experiment = &whole.design.experiment;
         let steps = u64::from(experiment.optimizer.local_steps);
         let gradients = experiment.run.rounds.saturating_mul(steps);
-        let search = Search { whole, request, read };
+        let variants = &Variants::new(&whole.design);
+        let search = Search { whole, variants, request, read };
         let own = Outlook::of(&whole.design, &whole.conditions, gradients)?;
         let central = central(&search, gradients)?;
         let (candidates, refused) =
@@ -157,8 +159,7 @@ fn central(
         ];
         let mut experiment = (search.read)(&sets)?;
         experiment.topology.schedule = "static".into();
-        let (features, outputs) = (whole.design.features, whole.design.outputs);
-        let design = Design::new(experiment, Arc::clone(&topology), features, outputs)?;
+        let design = search.variants.design(experiment, Arc::clone(&topology))?;
         found.push((name, Outlook::of(&design, &conditions, gradients)?));
     }
     Ok(found)
@@ -239,8 +240,7 @@ fn candidates(
                     let share =
                         f64::from(steps) / f64::from(design.experiment.optimizer.local_steps);
                     conditions.compute.mean = (conditions.compute.mean as f64 * share) as u64;
-                    let (features, outputs) = (design.features, design.outputs);
-                    let design = Design::new(experiment, Arc::clone(topology), features, outputs)?;
+                    let design = search.variants.design(experiment, Arc::clone(topology))?;
                     Outlook::of(&design, &conditions, gradients)
                 });
                 match one {

@@ -285,6 +285,8 @@ pub fn write_files(
     // Otherwise nodes without test rows would take some from their own rows.
     experiment.data.test_share = 0.0;
     experiment.data.source = "data.csv".into();
+    // All nodes are on this machine.
+    experiment.run.minimum_rows = Some(1);
     files::replace(&nodes.join("experiment.toml"), experiment.to_toml().as_bytes())?;
     Ok(())
 }

@@ -4,3 +4,4 @@
 pub(crate) mod gathering;
 pub(crate) mod meeting;
 pub(crate) mod rendezvous;
+pub(crate) mod reports;

@@ -8,16 +8,21 @@
 //! * Upon a tick: says what is new to the parent and the children in the spanning tree, begins once
 //!   the root says so, and waits no longer than its limit.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use litemap::LiteMap;
 
-use super::gathering::Gathering;
+use super::gathering::{Agreed, Gathering};
 use crate::{
     cluster::{
         effect::{Effect, Facts},
         event::{Difference, Event, refusal},
-        message::{Beginning, Saved},
+        members::keys::{Keys, OfMembers},
+        message::{Saved, most_changes},
         part::Part,
         waiting::limits::WARNING_INTERVAL,
     },
@@ -28,12 +33,13 @@ use crate::{
 };
 
 /// A node before the run begins or continues.
-#[derive(Debug)]
 pub(crate) struct Rendezvous {
     gathering: Gathering,
     /// Frames of neighbours that have started earlier, in order.
     early: Vec<Event>,
     differences: LiteMap<NodeId, Difference>,
+    /// The neighbours that refuse this program, as another one has its key.
+    refusing: BTreeSet<NodeId>,
     /// The last message of each neighbour that left: the first cause.
     before: LiteMap<NodeId, String>,
     /// Whether any neighbour has had the same files and program: then not only this node has them.
@@ -48,22 +54,30 @@ pub(crate) struct Rendezvous {
 }
 
 impl Rendezvous {
-    /// Begins now. `saved` are this node's checkpoints, `limit` says how long it waits, and
-    /// `may_continue` whether the run can continue without nodes.
+    /// Begins now. `saved` are this node's checkpoints, which it reports in this attempt; `limit`
+    /// says how long it waits, and `may_continue` whether the run can continue without nodes.
     pub(crate) fn new(
         now: Instant,
         part: &Part<'_>,
-        saved: Saved,
-        limit: Option<Duration>,
-        may_continue: bool,
+        keys: &Arc<dyn Keys>,
+        (saved, attempt): (Saved, u64),
+        (limit, may_continue): (Option<Duration>, bool),
     ) -> Rendezvous {
-        let (newest, membership) = (saved.newest().rounds, part.membership.clone());
-        let rounds = part.whole.experiment.run.rounds;
-        let gathering = Gathering::new(part.topology(), membership, part.id, saved, rounds);
+        let newest = saved.kept.last().map_or(0, |newest| newest.rounds);
+        let experiment = &part.whole.experiment;
+        let quorum = experiment.absence.quorum_of(part.whole.topology.nodes());
+        let gathering = Gathering::new(
+            (part.topology(), part.id),
+            part.membership.clone(),
+            (experiment.run.rounds, quorum),
+            Arc::new(OfMembers::new(keys, part, Vec::new())),
+            (saved, attempt),
+        );
         Rendezvous {
             gathering,
             early: Vec::new(),
             differences: LiteMap::new(),
+            refusing: BTreeSet::new(),
             before: LiteMap::new(),
             agrees: false,
             started: now,
@@ -118,17 +132,24 @@ impl Rendezvous {
                 let name = part.name(peer);
                 return Err(RunError::Network(format!("the link to {name} broke: {reason}")));
             }
-            Event::Rival { peer, text } => return Err(part.rival(peer, &text)),
+            Event::Rival { peer, text } => return self.refused(part, peer, &text, out),
+            // A node with a checkpoint that too few members have may be one of those that return.
+            Event::OtherMembership { peer, .. }
+                if self.may_continue && self.gathering.problem().is_some() =>
+            {
+                let returned = if part.is_member_neighbour(peer) { vec![] } else { vec![peer] };
+                return Err(RunError::Absent(Absence { returned, ..Absence::default() }));
+            }
             // A member chooses members again; others visit, and will see the run.
-            Event::OtherMembership(peer) if self.may_continue && part.is_member_neighbour(peer) => {
+            Event::OtherMembership { peer, .. }
+                if self.may_continue && part.is_member_neighbour(peer) =>
+            {
                 return Err(RunError::Absent(Absence::default()));
             }
             // Before the run a goodbye means no more than the loss of the link, which follows.
-            Event::OtherMembership(_)
+            Event::OtherMembership { .. }
             | Event::Goodbye(_)
-            | Event::Contradicts { .. }
-            | Event::Saved(_)
-            | Event::Schedule(_)
+            | Event::Told { .. }
             | Event::Durable(_) => {}
             early @ (Event::Frame { .. }
             | Event::Piece { .. }
@@ -148,12 +169,32 @@ impl Rendezvous {
     fn up(&mut self, part: &Part<'_>, peer: NodeId, out: &mut Vec<Effect>) {
         self.agrees = true;
         self.differences.remove(&peer);
+        self.refusing.remove(&peer);
         self.before.remove(&peer);
         self.gathering.up(peer);
         let links = part.topology().neighbours(part.id).len();
         let up = links - self.gathering.missing();
         out.push(Effect::Info(format!("linked with {} ({up} of {links})", part.name(peer))));
         out.push(Effect::Linked { peer: part.number(peer), up, links });
+    }
+
+    /// Upon a neighbour that refuses this program, as another one has its key. One could say so
+    /// falsely: this program ends if no neighbour is left that does not.
+    fn refused(
+        &mut self,
+        part: &Part<'_>,
+        peer: NodeId,
+        text: &str,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), RunError> {
+        if self.refusing.insert(peer) {
+            out.push(Effect::Warn(format!("node {} says: {text}", part.name(peer))));
+        }
+        self.before.insert(peer, text.to_string());
+        match self.refusing.len() == part.topology().neighbours(part.id).len() {
+            true => Err(part.rival(peer, text)),
+            false => Ok(()),
+        }
     }
 
     fn left(&mut self, part: &Part<'_>, peer: NodeId, why: String, out: &mut Vec<Effect>) {
@@ -185,17 +226,34 @@ impl Rendezvous {
         part: &Part<'_>,
         facts: &Facts,
         out: &mut Vec<Effect>,
-    ) -> Result<Option<(Beginning, Vec<Event>)>, RunError> {
+    ) -> Result<Option<(Agreed, Vec<Event>)>, RunError> {
         let own = (self.gathering.missing() > 0).then(|| {
             format!("node {} waits for {}", part.name(part.id), self.troubles(part, facts))
         });
         let is_due = now >= self.next_warning;
-        let messages = self.gathering.new_messages(own.as_deref(), is_due, out);
-        let messages =
-            messages.map_err(|problem| RunError::Setup(ConfigError::at("checkpoints", problem)))?;
+        let messages = self.gathering.new_messages(own.as_deref(), is_due);
         out.extend(messages.into_iter().map(|(to, message)| Effect::SendStart { to, message }));
-        if let Some(at) = self.gathering.begins().cloned() {
-            return Ok(Some((at, std::mem::take(&mut self.early))));
+        if let Some(agreed) = self.gathering.begins().cloned() {
+            let (changes, most) = (agreed.at.history.len(), most_changes(agreed.at.attempts.len()));
+            if changes >= most.max(1) {
+                out.push(Effect::Warn(format!(
+                    "the members have changed {changes} times: the history of this run has no \
+                     room for more, and each further change replaces the last one"
+                )));
+            }
+            return Ok(Some((agreed, std::mem::take(&mut self.early))));
+        }
+        if let Some(problem) = self.gathering.problem() {
+            // Nodes that return may have the checkpoint.
+            let wait = Duration::from_secs_f64(part.whole.experiment.absence.wait_s);
+            if !self.may_continue || now >= self.started + wait {
+                return Err(RunError::Setup(ConfigError::at("checkpoints", problem.to_string())));
+            }
+            if is_due {
+                self.next_warning = now + WARNING_INTERVAL;
+                out.push(Effect::Warn(format!("checkpoints: {problem}")));
+            }
+            return Ok(None);
         }
         if self.limit.is_some_and(|limit| now >= self.started + limit) {
             return Err(self.late(now, part, own.as_deref(), facts));

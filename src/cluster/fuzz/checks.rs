@@ -66,7 +66,7 @@ impl Checks {
         for effect in effects {
             let length = match effect {
                 Effect::SendStart { message, .. } => format!("{message:?}").len(),
-                Effect::Publish(saves) => format!("{saves:?}").len(),
+                Effect::Tell(all) => 100 * all.len(),
                 Effect::Warn(text) | Effect::Info(text) | Effect::Debug(text) => text.len(),
                 Effect::Open(opening) => format!("{opening:?}").len(),
                 Effect::Close { reason, .. } => format!("{reason:?}").len(),

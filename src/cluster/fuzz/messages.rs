@@ -7,7 +7,10 @@ use crate::{
             assembly::{News, View, statement},
             keys::{Keys, Named},
         },
-        message::{Beginning, CheckpointId, CheckpointSchedule, Saved, StartMessage},
+        message::{
+            CheckpointId, CheckpointReport, CheckpointSchedule, Reports, Saved, StartMessage,
+        },
+        statements::{Said, Shared, Statement},
     },
     drive::{Change, Membership},
     gossip::{
@@ -21,11 +24,17 @@ use crate::{
 /// A message of agreement of this neighbour, by its number among the members.
 pub(super) fn start(bytes: &mut Bytes<'_>, table: &Table, from: NodeId) -> StartMessage {
     match bytes.byte() % 8 {
-        0 => StartMessage::Ready(saved(bytes, table, from)),
+        0 => {
+            let below = table.tree().1.remove(&from).unwrap_or_default();
+            StartMessage::Ready(reports_of(bytes, table, below))
+        }
         1 => StartMessage::Waiting(bytes.text()),
-        2 | 3 => StartMessage::Begin(beginning(bytes, table)),
-        4 => StartMessage::Written,
-        5 => StartMessage::Over,
+        2 | 3 => {
+            let members = (0..table.place().1).map(NodeId::from).collect();
+            StartMessage::Begin(reports_of(bytes, table, members))
+        }
+        // They once had messages of their own; files of the corpus have them.
+        4 | 5 => StartMessage::Waiting(String::new()),
         6 => StartMessage::Assembly(news(bytes, table)),
         _ => StartMessage::Assembly(own_news(bytes, table)),
     }
@@ -40,51 +49,58 @@ fn checkpoint(bytes: &mut Bytes<'_>, table: &Table) -> CheckpointId {
         true => table.membership().id,
         false => membership,
     };
-    CheckpointId { membership: bytes.number(membership), rounds: bytes.number(rounds) }
+    let history = match bytes.flag() {
+        true => table.saved.history.clone(),
+        false => history(bytes, table),
+    };
+    CheckpointId::new(bytes.number(membership), bytes.number(rounds), &history)
 }
 
-fn saved(bytes: &mut Bytes<'_>, table: &Table, from: NodeId) -> Saved {
+/// Reports of these nodes, as they are, but for what the hostile neighbour says of itself or of
+/// others.
+fn reports_of(bytes: &mut Bytes<'_>, table: &Table, mut nodes: Vec<NodeId>) -> Reports {
     let (_, members) = table.place();
-    if bytes.flag() {
-        // What is true, but for one thing.
-        let nodes = table.tree().1.remove(&from).unwrap_or_default();
-        let mut saved = honest::ready(table, nodes);
-        let which = bytes.below(members);
-        match bytes.byte() % 4 {
-            0 => saved.common = checkpoint(bytes, table),
-            1 => saved.history = history(bytes, table),
-            kind => {
-                let mut kept = bytes.list(3, |bytes| checkpoint(bytes, table));
-                if kind == 3 {
-                    within(&mut kept, table);
-                }
-                if let Some((_, all)) = saved.nodes.get_mut(which) {
-                    *all = kept;
-                }
-            }
-        }
-        return saved;
+    match bytes.byte() {
+        9 => nodes = bytes.subset(members),
+        10 => nodes.extend(nodes.clone()),
+        _ => {}
     }
-    let mut nodes = match bytes.flag() {
-        // The nodes of which it may speak.
-        true => table.tree().1.remove(&from).unwrap_or_default(),
-        false => bytes.subset(members),
+    let mut all = honest::reports_of(table, nodes);
+    let is_hostile = |node: NodeId| table.number(node) == table.hostile;
+    let kind = bytes.byte();
+    let count = all.nodes.len();
+    let place = match kind & 1 == 0 {
+        true => all.nodes.iter().position(|report| is_hostile(report.node)),
+        false => (count > 0).then(|| bytes.below(count)),
     };
-    if bytes.byte() == 9 {
-        nodes.truncate(members / 2);
-        nodes.extend(nodes.clone());
+    if let Some(place) = place {
+        let mut kept = bytes.list(3, |bytes| checkpoint(bytes, table));
+        match kind >> 1 & 3 {
+            0 | 2 => kept.sort_unstable(),
+            3 => within(&mut kept, table),
+            _ => {}
+        }
+        let (common, history) = (checkpoint(bytes, table), history(bytes, table));
+        let node = all.nodes[place].node;
+        // It has its own key only.
+        let signer = table.signer(if is_hostile(node) { node } else { NodeId(u32::MAX) });
+        let attempt = bytes.number(1);
+        let saved = Saved { kept, common, history: Vec::new() };
+        all.nodes[place] = CheckpointReport::new((node, attempt), &saved, &signer);
+        if kind & 4 == 0 {
+            all.histories.push(history);
+        }
     }
-    let kept = |bytes: &mut Bytes<'_>| bytes.list(3, |bytes| checkpoint(bytes, table));
-    let nodes = nodes.into_iter().map(|node| (node, kept(bytes))).collect();
-    Saved { nodes, common: checkpoint(bytes, table), history: history(bytes, table) }
+    all
 }
 
 /// Checkpoints that its node can have.
 fn within(kept: &mut Vec<CheckpointId>, table: &Table) {
     let rounds = table.run.design.experiment.run.rounds;
     for one in kept.iter_mut() {
-        one.membership = one.membership.min(table.membership().id);
-        one.rounds = 1 + one.rounds % rounds;
+        let membership = one.membership.min(table.membership().id);
+        let rounds = 1 + one.rounds % rounds;
+        *one = CheckpointId::within(membership, rounds, &table.saved.history);
     }
     kept.sort_unstable();
     kept.dedup();
@@ -101,32 +117,6 @@ fn history(bytes: &mut Bytes<'_>, table: &Table) -> Vec<Change> {
     })
 }
 
-fn beginning(bytes: &mut Bytes<'_>, table: &Table) -> Beginning {
-    let (_, members) = table.place();
-    let honest = bytes.byte() % 8;
-    let mut at = match honest {
-        0..4 => honest::decided(table),
-        _ => Beginning::default(),
-    };
-    let all = honest >= 4;
-    if all || honest == 0 {
-        at.rounds = checkpoint(bytes, table).rounds;
-    }
-    if all || honest == 1 {
-        at.from_mean = bytes.flag();
-    }
-    if all || honest <= 2 {
-        at.without = match bytes.flag() {
-            true => bytes.subset(members),
-            false => bytes.list(8, |bytes| bytes.node(members)),
-        };
-    }
-    if all || honest == 3 {
-        at.history = history(bytes, table);
-    }
-    at
-}
-
 /// Views with the signature of the hostile neighbour, those of others with it, too; or what others
 /// have signed.
 fn news(bytes: &mut Bytes<'_>, table: &Table) -> News {
@@ -140,7 +130,7 @@ fn news(bytes: &mut Bytes<'_>, table: &Table) -> News {
         if let (2 | 3, Some(view)) = (kind >> 1 & 3, &known) {
             return (node, view.clone());
         }
-        let before = known.map_or(0, |view| view.number);
+        let (before, choice) = known.map_or((0, 0), |view| (view.number, view.choice));
         let results = table.disk.results.as_ref().map_or(7, |written| written.number);
         let adopted = match bytes.flag() {
             true => table.checks.newest,
@@ -151,6 +141,7 @@ fn news(bytes: &mut Bytes<'_>, table: &Table) -> News {
             }
         };
         let mut view = View {
+            choice: choice + u64::from(kind >> 6),
             number: bytes.number(before),
             linked: bytes.subset(nodes),
             late: bytes.subset(nodes),
@@ -193,29 +184,55 @@ fn own_news(bytes: &mut Bytes<'_>, table: &Table) -> News {
         }
     };
     let results = table.disk.results.as_ref().map(|written| written.number);
-    let number = known.map_or(0, |view| view.number) + 1 + u64::from(bytes.byte());
+    let (before, choice) = known.map_or((0, 0), |view| (view.number, view.choice));
+    let number = before + 1 + u64::from(bytes.byte());
     let [agreed, started, has_results, over] = [(); 4].map(|()| bytes.flag());
     let results = results.filter(|_| has_results);
     let signature = Vec::new();
     let mut view =
-        View { number, linked, late, adopted, agreed, started, results, over, signature };
+        View { choice, number, linked, late, adopted, agreed, started, results, over, signature };
     view.signature = Named(node).sign(&statement(node, &view));
     News { views: vec![(node, view)] }
 }
 
-/// Checkpoints of nodes, as a neighbour passes them on.
-pub(super) fn reports(bytes: &mut Bytes<'_>, table: &Table) -> Vec<(NodeId, u64)> {
+/// What nodes say of their checkpoints, as the hostile neighbour passes it on: it signs what it says
+/// itself, and may sign for others.
+pub(super) fn reports(bytes: &mut Bytes<'_>, table: &Table) -> Vec<Statement> {
     let (_, members) = table.place();
-    bytes.list(members, |bytes| (bytes.node(members), bytes.number(table.round)))
+    let forges = bytes.byte() == 9;
+    bytes.list(members, |bytes| {
+        let said = Said::Saved(bytes.number(table.round));
+        signed(table, bytes.node(members), said, forges)
+    })
 }
 
-pub(super) fn schedule(bytes: &mut Bytes<'_>, table: &Table) -> CheckpointSchedule {
+pub(super) fn schedule(bytes: &mut Bytes<'_>, table: &Table) -> Vec<Statement> {
     let newest = table.disk.checkpoints.keys().next_back().copied().unwrap_or(0);
-    CheckpointSchedule {
-        number: bytes.number(table.schedule.number + 1),
-        next: bytes.number(table.round + 1),
-        common: bytes.number(newest),
+    let said = match bytes.byte() % 4 {
+        0 => Said::Written(bytes.number(table.round)),
+        1 => Said::Shared(Shared {
+            round: bytes.number(table.round),
+            flight: 0,
+            fingerprint: [bytes.byte(); 16],
+        }),
+        _ => Said::Schedule(CheckpointSchedule {
+            number: bytes.number(table.schedule.number + 1),
+            next: bytes.number(table.round + 1),
+            common: bytes.number(newest),
+        }),
+    };
+    let (_, members) = table.place();
+    let node = if let Said::Schedule(_) = said { NodeId(0) } else { bytes.node(members) };
+    vec![signed(table, node, said, bytes.byte() == 9)]
+}
+
+/// A statement that its node has signed, or the hostile neighbour in its place.
+fn signed(table: &Table, node: NodeId, said: Said, forges: bool) -> Statement {
+    let mut statement = table.signed(node, said);
+    if forges {
+        statement.signature = Named(table.hostile).sign(&statement.signature);
     }
+    statement
 }
 
 pub(super) fn cause(bytes: &mut Bytes<'_>, table: &Table) -> Cause {

@@ -11,15 +11,15 @@ use crate::{
     cluster::{
         event::Event,
         members::{
-            assembly::{Assembly, News, NextStep},
+            assembly::{Assembly, Chooser, News, NextStep},
             keys::{Keys, Named, OfMembers},
         },
-        message::{Beginning, CheckpointId},
+        message::{Beginning, CheckpointId, Saved},
         part::Part,
         seal::{Given, seal},
     },
     digest,
-    drive::Membership,
+    drive::{Change, Membership},
     gossip::{
         Effect, Input, Node, Rejoin,
         snapshot::Snapshot,
@@ -49,6 +49,7 @@ struct Line {
 /// A checkpoint of another node.
 struct Kept {
     membership: u64,
+    history: Vec<Change>,
     snapshot: Snapshot,
     merged: Vec<u8>,
 }
@@ -58,11 +59,16 @@ struct Kept {
 pub(super) struct Peers {
     /// By their numbers among the members.
     cores: BTreeMap<NodeId, Node>,
+    signers: BTreeMap<NodeId, OfMembers>,
     lines: BTreeMap<(NodeId, NodeId), Line>,
     merged: Vec<u8>,
     membership: u64,
+    /// The changes of the members so far.
+    history: Vec<Change>,
     numbers: Vec<NodeId>,
     me: NodeId,
+    /// The node under test, while members are chosen.
+    chooser: NodeId,
     /// By their numbers in the topology of the run, and by rounds.
     kept: BTreeMap<(NodeId, u64), Kept>,
     /// Those that have been part of the run.
@@ -83,11 +89,10 @@ impl Peers {
 
     /// The checkpoints of a node, by its number in the topology of the run, ascending.
     pub(super) fn kept(&self, number: NodeId) -> Vec<CheckpointId> {
-        let of = self.kept.iter().filter(|((node, _), _)| *node == number);
-        let id = |((_, rounds), kept): (&(NodeId, u64), &Kept)| CheckpointId {
-            membership: kept.membership,
-            rounds: *rounds,
+        let id = |((_, rounds), kept): (&(NodeId, u64), &Kept)| {
+            CheckpointId::new(kept.membership, *rounds, &kept.history)
         };
+        let of = self.kept.iter().filter(|((node, _), _)| *node == number);
         let mut all: Vec<CheckpointId> = of.map(id).collect();
         all.sort_unstable();
         all
@@ -103,6 +108,14 @@ impl Peers {
         &self.finished
     }
 
+    /// What a node, by its number in the topology of the run, knows of its checkpoints.
+    pub(super) fn saved(&self, number: NodeId) -> Saved {
+        let kept = self.kept(number);
+        let newest = kept.last().and_then(|newest| self.kept.get(&(number, newest.rounds)));
+        let history = newest.map(|newest| newest.history.clone()).unwrap_or_default();
+        Saved { kept, history, ..Saved::default() }
+    }
+
     /// The disk of a node is lost.
     pub(super) fn lose(&mut self, number: NodeId) {
         self.kept.retain(|(node, _), _| *node != number);
@@ -113,6 +126,7 @@ impl Peers {
         self.forget();
         (self.me, self.membership) = (part.id, part.membership.id);
         self.numbers.clone_from(&part.numbers);
+        self.history.clone_from(&at.history);
         let members = part.membership.members.len();
         let all = (0..members).map(NodeId::from);
         let givers: Vec<NodeId> = all.filter(|node| !at.without.contains(node)).collect();
@@ -121,7 +135,10 @@ impl Peers {
             let mut config =
                 part.design().node(node, setups[number.index()].clone(), Readers::Everyone);
             let keys: Arc<dyn Keys> = Arc::new(Named(number));
-            config.signer = Some(Arc::new(OfMembers::new(&keys, part)));
+            let attempts = at.attempts.clone();
+            let signer = OfMembers::new(&keys, part, attempts).of(node, &keys);
+            self.signers.insert(node, signer.clone());
+            config.signer = Some(Arc::new(signer));
             let kept = self.kept.get(&(number, at.rounds));
             let kept = kept.filter(|_| !at.without.contains(&node));
             let core = match (at.rounds, at.from_mean, kept) {
@@ -241,15 +258,14 @@ impl Peers {
             Effect::Snapshot(snapshot) => {
                 let (rounds, number) = (snapshot.rounds.0, self.numbers[node.index()]);
                 let (membership, merged) = (self.membership, self.merged.clone());
-                let kept = Kept { membership, snapshot: *snapshot, merged };
+                let history = self.history.clone();
+                let kept = Kept { membership, history, snapshot: *snapshot, merged };
                 self.kept.insert((number, rounds), kept);
                 work.push_back((node, Input::Snapshot(Round(rounds + EVERY))));
             }
             Effect::Conclude { mean, .. } => {
                 let (setup, mean) = (Given::setup(&self.merged), digest::short(&mean));
-                let number = self.numbers[node.index()];
-                let signer = (number, self.membership);
-                let record = seal(&Named(number), signer, Given { setup, mean }, vec![7; 8]);
+                let record = seal(&self.signers[&node], Given { setup, mean }, vec![7; 8]);
                 work.push_back((node, Input::Record(record)));
             }
             Effect::Failed(_) => _ = self.cores.remove(&node),
@@ -261,13 +277,14 @@ impl Peers {
     /// Members are chosen, among all nodes of the run.
     pub(super) fn choose(&mut self, topology: &Arc<Topology>, quorums: [usize; 2], me: NodeId) {
         self.forget();
+        self.chooser = me;
         for node in (0..topology.nodes()).map(NodeId::from).filter(|node| *node != me) {
             let adopted = self.adopted.get(&node).cloned();
             let adopted = adopted.unwrap_or_else(|| Membership::all(topology.nodes()));
             let keys = Arc::new(Named(node));
             let started = self.begun.contains(&node);
-            let assembly =
-                Assembly::new(Arc::clone(topology), (node, keys), quorums, adopted, started);
+            let chooser = Chooser { me: node, keys, choice: 1 };
+            let assembly = Assembly::new(Arc::clone(topology), chooser, quorums, adopted, started);
             self.assemblies.insert(node, assembly);
         }
     }
@@ -278,7 +295,8 @@ impl Peers {
     /// If the node under test says what no honest node says.
     pub(super) fn hear(&mut self, node: NodeId, news: News) {
         if let Some(assembly) = self.assemblies.get_mut(&node) {
-            assert_eq!(assembly.receive(news), Ok(()), "an honest neighbour would refuse this");
+            let heard = assembly.receive(self.chooser, news);
+            assert_eq!(heard, Ok(()), "an honest neighbour would refuse this");
         }
     }
 
@@ -306,11 +324,11 @@ impl Peers {
             let Some(news) = self.news(node) else { continue };
             for peer in topology.neighbours(node).iter().filter(|peer| present.contains(peer)) {
                 if let Some(assembly) = self.assemblies.get_mut(peer) {
-                    let _ = assembly.receive(news.clone());
+                    let _ = assembly.receive(node, news.clone());
                 }
             }
             let Some(assembly) = self.assemblies.get_mut(&node) else { continue };
-            if let NextStep::Adopt(membership) = assembly.step(now) {
+            if let NextStep::Adopt(membership) = assembly.step(now, None) {
                 self.adopted.insert(node, membership.clone());
                 assembly.adopt(membership);
             }

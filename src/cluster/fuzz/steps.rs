@@ -113,13 +113,15 @@ fn step(bytes: &mut Bytes<'_>, table: &mut Table) {
             let message = messages::start(bytes, table, peer.node);
             table.say(peer, message);
         }
-        11 => {
-            let reports = messages::reports(bytes, table);
-            table.event(Event::Saved(reports));
-        }
-        12 => {
-            let schedule = messages::schedule(bytes, table);
-            table.event(Event::Schedule(schedule));
+        11 | 12 => {
+            let Some(peer) = hostile.filter(|peer| !peer.unused) else { return };
+            let statements = match kind {
+                11 => messages::reports(bytes, table),
+                _ => messages::schedule(bytes, table),
+            };
+            if table.connect(peer) {
+                table.event(Event::Told { from: peer.node, statements });
+            }
         }
         13 | 14 => {
             let Some(peer) = hostile.filter(|peer| !peer.unused) else { return };
@@ -176,14 +178,14 @@ fn link(bytes: &mut Bytes<'_>, table: &mut Table, peer: Adjacent) {
     let kind = bytes.byte() % 10;
     if peer.unused {
         if kind == 0 {
-            table.event(Event::OtherMembership(peer.node));
+            table.event(Event::OtherMembership { peer: peer.node, because: None });
         }
         return;
     }
     let (_, members) = table.place();
     let node = peer.node;
     match kind {
-        0 => table.event(Event::OtherMembership(node)),
+        0 => table.event(Event::OtherMembership { peer: node, because: None }),
         1 => _ = table.connect(peer),
         2 => lose(table, peer, false),
         3 => lose(table, peer, true),
@@ -259,11 +261,12 @@ fn go_on(table: &mut Table, peer: Adjacent) {
         Stage::Meets => {
             let (parent, mut below) = table.tree();
             if let Some(nodes) = below.remove(&peer.node) {
-                let saved = honest::ready(table, nodes);
-                table.say(peer, StartMessage::Ready(saved));
+                let reports = honest::reports_of(table, nodes);
+                table.say(peer, StartMessage::Ready(reports));
             } else if parent == Some(peer.node) {
-                let at = honest::decided(table);
-                table.say(peer, StartMessage::Begin(at));
+                let all = (0..table.place().1).map(NodeId::from).collect();
+                let reports = honest::reports_of(table, all);
+                table.say(peer, StartMessage::Begin(reports));
             }
         }
         Stage::Rounds => {
@@ -274,12 +277,7 @@ fn go_on(table: &mut Table, peer: Adjacent) {
             frames(table, peer, 8, None);
         }
         Stage::HasResults => {
-            let (parent, below) = table.tree();
-            if below.contains_key(&peer.node) {
-                table.say(peer, StartMessage::Written);
-            } else if parent == Some(peer.node) {
-                table.say(peer, StartMessage::Over);
-            }
+            honest::wrote(table, peer.node);
         }
         Stage::Chooses => {
             let linked = table.links.iter().filter(|(_, end)| end.up);

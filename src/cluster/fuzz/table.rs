@@ -11,9 +11,13 @@ use crate::{
     cluster::{
         Cluster, Effect, Facts, Input, Keeps, Opened, Opening, Outcome, Restored, Terms,
         event::Event,
-        members::{assembly::News, keys::Named},
+        members::{
+            assembly::News,
+            keys::{Keys, Named, OfMembers},
+        },
         message::{Beginning, CheckpointId, CheckpointSchedule, Saved, Stamp, StartMessage},
         part::Adjacent,
+        statements::{Said, Statement},
         waiting::{
             limits::Limits,
             pace::{Alive, Pace, Paces},
@@ -95,6 +99,8 @@ pub(super) struct Table {
     inputs: VecDeque<Input>,
     setup: Vec<u8>,
     mean: Vec<f32>,
+    /// Its checkpoints when its links were opened last.
+    pub saved: Saved,
     pub round: u64,
     pub schedule: CheckpointSchedule,
     pub paces: Paces,
@@ -128,6 +134,7 @@ impl Table {
             inputs: VecDeque::new(),
             setup: Vec::new(),
             mean: Vec::new(),
+            saved: Saved::default(),
             round: 0,
             schedule: CheckpointSchedule::default(),
             paces: Paces::default(),
@@ -138,6 +145,13 @@ impl Table {
         };
         table.start();
         table
+    }
+
+    /// Signs what a member, by its number among the members, says before an attempt.
+    pub(super) fn signer(&self, node: NodeId) -> OfMembers {
+        let part = self.cluster.as_ref().expect("a program was started").part();
+        let keys: Arc<dyn Keys> = Arc::new(Named(part.number(node)));
+        OfMembers::new(&keys, part, Vec::new()).of(node, &keys)
     }
 
     /// The least number of members, before the run has started and after that.
@@ -206,6 +220,20 @@ impl Table {
         let below =
             |&child: &NodeId| (child, all().filter(|node| tree.is_below(*node, child)).collect());
         (tree.parent(part.id), tree.children(part.id).iter().map(below).collect())
+    }
+
+    /// A statement of a member in its attempt.
+    pub(super) fn signed(&self, node: NodeId, said: Said) -> Statement {
+        let (number, id) = (self.number(node), self.membership().id);
+        Statement::signed(&Named(number), (node, number), (id, 1), said)
+    }
+
+    /// A member whose link to this node is up.
+    pub(super) fn linked_member(&mut self) -> Option<NodeId> {
+        let used = self.neighbours().into_iter().filter(|peer| !peer.unused);
+        let mut used = used.filter(|peer| self.present.contains(&peer.number)).collect::<Vec<_>>();
+        used.retain(|peer| self.links.get(&peer.number).is_some_and(|end| end.up));
+        used.first().map(|peer| peer.node)
     }
 
     /// The number of a member in the topology of the run.
@@ -312,12 +340,18 @@ impl Table {
             Effect::Core(effect) => self.perform_core(effect),
             Effect::Open(opening) => self.open(&opening),
             Effect::SendStart { to, message } => self.send_start(to, message),
-            Effect::Publish(saves) => self.schedule = saves.schedule,
+            Effect::Tell(all) => {
+                let schedules = all.iter().filter_map(|(_, statement)| match statement.said {
+                    Said::Schedule(schedule) => Some(schedule),
+                    _ => None,
+                });
+                self.schedule = schedules.last().unwrap_or(self.schedule);
+            }
             Effect::Pace { waits_for, share } => {
                 let (me, _) = self.place();
                 self.paces.set(me, Pace { waits_for, waiting: share });
             }
-            Effect::Restore { at, node } => {
+            Effect::Restore { at, node, .. } => {
                 let restored = self.restore(&at, node);
                 self.inputs.push_back(Input::Restored(restored));
             }
@@ -412,23 +446,24 @@ impl Table {
         self.stage = Stage::Meets;
         self.peers.adopt(&opening.membership);
         self.met = (opening.membership.members.len(), opening.membership.id);
-        let me = opening.membership.place(self.me).expect("it is a member");
         let is_whole = opening.membership.is_whole(design.topology.nodes());
         let needs_setup = opening.resets || !is_whole;
         let setup = setups[self.me.index()].clone().filter(|_| needs_setup);
-        let id = |(rounds, kept): (&u64, &Checkpoint)| CheckpointId {
-            membership: kept.membership,
-            rounds: *rounds,
+        let id = |(rounds, kept): (&u64, &Checkpoint)| {
+            CheckpointId::new(kept.membership, *rounds, &kept.history)
         };
         let mut kept: Vec<CheckpointId> = self.disk.checkpoints.iter().map(id).collect();
         kept.sort_unstable();
         let newest = kept.last().and_then(|newest| self.disk.checkpoints.get(&newest.rounds));
-        let mut saved = Saved { nodes: vec![(me, kept)], ..Saved::default() };
-        if let Some(newest) = newest {
-            saved.common = CheckpointId { membership: newest.membership, rounds: newest.common };
-            saved.history.clone_from(&newest.history);
+        let mut saved = Saved { kept, ..Saved::default() };
+        if let Some(Checkpoint { membership, common, history, .. }) = newest {
+            saved.common = CheckpointId::within(*membership, *common, history);
+            saved.history.clone_from(history);
+            saved.kept.retain(|kept| kept.belongs_to(history));
         }
-        self.inputs.push_back(Input::Opened(Ok(Opened { setup, saved, ..Opened::default() })));
+        self.saved.clone_from(&saved);
+        let opened = Opened { attempt: 1, setup, saved, ..Opened::default() };
+        self.inputs.push_back(Input::Opened(Ok(opened)));
     }
 
     /// The program ends.
@@ -489,6 +524,7 @@ impl Table {
         self.disk.checkpoints.retain(|saved, _| *saved == at.rounds && !lacks);
         self.disk.begun = true;
         (self.stage, self.round) = (Stage::Rounds, at.rounds);
+        self.schedule = CheckpointSchedule::default();
         self.paces = Paces::default();
         let part = self.cluster.as_ref().expect("a program was started").part();
         self.peers.begin(part, at, &self.run.setups);

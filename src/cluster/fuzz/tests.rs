@@ -113,7 +113,7 @@ fn the_checks_find_what_they_look_for() {
     disk.checkpoints.insert(4, Checkpoint { snapshot, common: 2, ..Checkpoint::default() });
     let mut begin = |rounds: u64, without: &[u32], by_quorum: bool| {
         let from_mean = !without.is_empty();
-        let at = Beginning { rounds, from_mean, without: nodes(without), history: Vec::new() };
+        let at = Beginning { rounds, from_mean, without: nodes(without), ..Beginning::default() };
         let begin = || checks.begin(&disk, NodeId(1), by_quorum, 0, &at);
         catch_unwind(AssertUnwindSafe(begin)).is_ok()
     };

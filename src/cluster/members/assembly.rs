@@ -14,13 +14,18 @@
 //! other one lacks that node.
 //!
 //! A node can be false about itself only. A link is up if both ends say so; so it can give up its
-//! own links, and not those of others. It can raise the number, which costs a record each time:
-//! after [some times](MOST_RAISED) it is heard no longer. It can say two things with one number,
-//! one to each neighbour: then the one with the greater signature counts, so all have the same
-//! again once both have gone round.
+//! own links, and not those of others. A link that one end asserts alone is awaited until the
+//! deadline, by the clock of each node. A node can raise the number, which costs a record each
+//! time: after [some times](MOST_RAISED) its neighbours refuse it. It can say two things with one
+//! number, one to each neighbour: then the one with the greater signature counts, so all have the
+//! same again once both have gone round.
 //!
-//! A link may also break when the results are written. If all members in a part with a quorum have
-//! them, the run is over: its nodes adopt no membership, and end once a quorum of them knows.
+//! Each view counts the choices of its node, so one of an earlier choice never replaces a newer
+//! one. What others pass on about a node is not counted against that node.
+//!
+//! A link may also break when the results are written. If all members in a part have them, and
+//! these are a quorum, the run is over: its nodes adopt no membership, and end once a quorum has
+//! signed that. So does any other node that hears of these signatures; it never signs it itself.
 
 use std::{
     collections::BTreeSet,
@@ -37,19 +42,22 @@ use crate::{drive::Membership, mixing::Topology, units::NodeId};
 /// How long a part of the network must have been the same.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// The numbers of views that a node gives out in one choice of members, and how many of them
-/// another node may have missed. A false number must not be one that no later one exceeds.
+/// The greatest number of a choice, and of a view in it, and how many of them another node may have
+/// missed. A false number must not be one that no later one exceeds.
 const MOST_VIEWS: u64 = 1 << 40;
 const MOST_MISSED: u64 = 1 << 20;
 
-/// How many views of one node are heard in one choice: an honest one has a few dozen.
+/// How many views a node is heard to bring about itself in one choice: an honest one has a few
+/// dozen.
 const MOST_HEARD: u32 = 1_000;
 
-/// How many of them may name a later membership than all other nodes know: an honest node is the
-/// first to adopt one a few times.
+/// How many of them may name a later membership than all nodes know, and another one than those
+/// who know the same would form. An honest node does so when its part of the network has just
+/// changed.
 const MOST_RAISED: u32 = 10;
 
-/// How many memberships a node records in one choice.
+/// How many memberships a node records in one choice, at least: a hostile node may raise the number
+/// at each of its neighbours.
 const MOST_ADOPTIONS: u32 = 100;
 
 /// How many changes of the members a node may have missed.
@@ -58,8 +66,10 @@ const MOST_CHANGES_MISSED: u64 = 1 << 16;
 /// What a node says about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
-    /// A later view of the same node has a higher number. Of two with one number, the one with the
-    /// greater signature counts.
+    /// Counts the choices in which the node has taken part. Views of a later one are newer.
+    pub choice: u64,
+    /// A newer view of the same choice has a higher number. Of two with one number, the one with
+    /// the greater signature counts.
     pub number: u64,
     /// The neighbours with which it is linked, ascending.
     pub linked: Vec<NodeId>,
@@ -77,6 +87,19 @@ pub struct View {
     pub over: bool,
     /// That of the node, over all this.
     pub signature: Vec<u8>,
+}
+
+impl View {
+    /// Orders the views of one node: the newest is the greatest.
+    fn order(&self) -> (u64, u64, &[u8]) {
+        (self.choice, self.number, &self.signature)
+    }
+
+    /// Whether more views lie between the newest known one and this one than a node can have missed.
+    fn is_far_from(&self, known: &View) -> bool {
+        let number = if self.choice == known.choice { known.number } else { 0 };
+        self.choice > known.choice + MOST_MISSED || self.number > number + MOST_MISSED
+    }
 }
 
 /// The bytes of a view of a node that its signature covers.
@@ -108,7 +131,7 @@ impl News {
         let ascending = |all: &[NodeId]| all.iter().all(exists) && all.is_sorted_by(|a, b| a < b);
         let view = |(node, view): &(NodeId, View)| {
             exists(node)
-                && view.number < MOST_VIEWS
+                && view.choice.max(view.number) < MOST_VIEWS
                 && view.linked.len() <= topology.neighbours(*node).len()
                 && ascending(&view.linked)
                 && view.late.len() <= topology.neighbours(*node).len()
@@ -131,13 +154,26 @@ pub(crate) struct Assembly {
     views: LiteMap<NodeId, View>,
     /// The membership that this node has adopted last.
     adopted: Membership,
-    /// How many views of each node were heard in this choice, and how many named the latest
-    /// membership.
+    /// How many views each neighbour has brought about itself in this choice, and how many of them
+    /// have [raised](MOST_RAISED) the number of the newest membership.
     heard: LiteMap<NodeId, (u32, u32)>,
     /// How many it has recorded in this choice.
     adoptions: u32,
     /// This node's part of the network, and since when it has been the same.
     part: (BTreeSet<NodeId>, Option<Instant>),
+    /// Links that have led out of the part and have not been up since: when they did so first.
+    ways_out: LiteMap<(NodeId, NodeId), Instant>,
+    /// How long they are awaited, if both ends say nothing else.
+    deadline: Option<Duration>,
+}
+
+/// A node that chooses members.
+#[derive(Clone, Debug)]
+pub(crate) struct Chooser {
+    pub me: NodeId,
+    pub keys: Arc<dyn Keys>,
+    /// The number of this choice, among those of its program.
+    pub choice: u64,
 }
 
 /// What a node does next.
@@ -150,8 +186,10 @@ pub(crate) enum NextStep {
     Confirm,
     /// Continue with the adopted membership: the neighbours know of it.
     Leave,
-    /// End: a quorum has the results of the run, and none of these nodes continues.
+    /// End: a quorum has the results that this node has, and none of these nodes continues.
     End,
+    /// End without results: a quorum has results that this node has not.
+    Outside,
 }
 
 impl Assembly {
@@ -159,12 +197,12 @@ impl Assembly {
     /// part of the run.
     pub(crate) fn new(
         topology: Arc<Topology>,
-        (me, keys): (NodeId, Arc<dyn Keys>),
+        Chooser { me, keys, choice }: Chooser,
         quorums: [usize; 2],
         adopted: Membership,
         started: bool,
     ) -> Assembly {
-        let own = View { adopted: adopted.id, started, ..View::default() };
+        let own = View { choice, adopted: adopted.id, started, ..View::default() };
         let mut assembly = Assembly {
             me,
             topology,
@@ -176,6 +214,8 @@ impl Assembly {
             heard: LiteMap::new(),
             adoptions: 0,
             part: (BTreeSet::new(), None),
+            ways_out: LiteMap::new(),
+            deadline: None,
         };
         assembly.publish();
         assembly
@@ -185,6 +225,14 @@ impl Assembly {
     #[must_use]
     pub(crate) fn with_results(mut self, results: Option<u64>) -> Assembly {
         self.own.results = results;
+        self.publish();
+        self
+    }
+
+    /// The same for a node that knows that all members have their results.
+    #[must_use]
+    pub(crate) fn after_the_end(mut self) -> Assembly {
+        (self.own.over, self.own.started) = (true, true);
         self.publish();
         self
     }
@@ -215,42 +263,60 @@ impl Assembly {
     /// this node knows is left out: nothing later could replace it.
     ///
     /// # Errors
-    /// If it names a view that its node has not signed: each node checks that before it passes it
-    /// on.
-    pub(crate) fn receive(&mut self, news: News) -> Result<(), String> {
+    /// If it names a view that its node has not signed, as each node checks that before it passes
+    /// it on; or if it raises the number of the newest membership again and again.
+    pub(crate) fn receive(&mut self, from: NodeId, mut news: News) -> Result<(), String> {
         let most = (self.adopted.id >> 32) + MOST_CHANGES_MISSED;
-        let is_near = |id: u64| id >> 32 <= most;
+        // What a neighbour says about itself may follow from what it has heard of others.
+        news.views.sort_by_key(|(node, _)| *node == from);
         for (node, view) in news.views {
             let known = self.views.get(&node);
-            let is_news = known.is_none_or(|known| {
-                (view.number, &view.signature) > (known.number, &known.signature)
-            });
-            let is_far = known.is_some_and(|known| view.number > known.number + MOST_MISSED);
+            let is_news = known.is_none_or(|known| view.order() > known.order());
+            let is_far = known.is_some_and(|known| view.is_far_from(known));
             if (is_news || node == self.me)
                 && !self.keys.verify(node, &statement(node, &view), &view.signature)
             {
                 return Err(format!("it passes on what node {node} has not said"));
             }
-            if !is_near(view.adopted) || is_far {
+            if view.adopted >> 32 > most || is_far {
                 continue;
             }
             if node == self.me {
-                // Of this node's program before it was started again.
-                if view.number >= self.own.number && view != self.own {
-                    self.own.number = view.number;
-                    self.renew();
-                }
-            } else if is_news {
-                let newest = self.views.values().map(|view| view.adopted).max();
-                let (heard, raised) = self.heard.entry(node).or_insert((0, 0));
-                *heard += 1;
-                *raised += u32::from(newest.is_some_and(|newest| view.adopted > newest));
-                if *heard <= MOST_HEARD && *raised <= MOST_RAISED {
-                    self.views.insert(node, view);
-                }
+                self.overtake(&view);
+            } else if is_news && (node != from || self.hears(from, view.adopted)?) {
+                self.views.insert(node, view);
             }
         }
         Ok(())
+    }
+
+    /// Says something newer than this view of this node, which its program may have signed before
+    /// it was started again: the next choice is later than all that it can have signed in that one.
+    fn overtake(&mut self, view: &View) {
+        if view.order() >= self.own.order() && *view != self.own {
+            self.own.choice = view.choice + 1;
+            self.renew();
+        }
+    }
+
+    /// Counts one more view that a neighbour brings about itself, with this membership. Returns
+    /// whether it is heard.
+    ///
+    /// # Errors
+    /// If it has raised the number of the newest membership too often.
+    fn hears(&mut self, from: NodeId, adopted: u64) -> Result<bool, String> {
+        let newest = self.views.values().map(|view| view.adopted).max().unwrap_or(0);
+        let raises = adopted > newest && adopted != self.next(&self.part(), newest).id;
+        let (heard, raised) = self.heard.entry(from).or_insert((0, 0));
+        *heard += 1;
+        *raised += u32::from(raises);
+        if *raised > MOST_RAISED {
+            return Err(format!(
+                "it has named a membership {raised} times that is later than all others, and is \
+                 none that they would form"
+            ));
+        }
+        Ok(*heard <= MOST_HEARD)
     }
 
     /// Whether a neighbour has said that it has no link to this node.
@@ -298,19 +364,20 @@ impl Assembly {
         part
     }
 
-    /// Decides what to do at this time.
-    pub(crate) fn step(&mut self, now: Instant) -> NextStep {
+    /// Decides what to do at this time. A link that one end asserts alone is awaited for `deadline`.
+    pub(crate) fn step(&mut self, now: Instant, deadline: Option<Duration>) -> NextStep {
         let part = self.part();
         if self.part.0 != part {
             self.part = (part.clone(), Some(now));
         }
-        let quorum = self.quorum();
-        if self.is_over(&part) {
-            let ends = |node: &&NodeId| self.views.get(node).is_some_and(|view| view.over);
-            return match part.iter().filter(ends).count() >= quorum {
-                true => NextStep::End,
-                false => NextStep::Wait(self.missing(&part)),
-            };
+        self.deadline = deadline;
+        self.watch_ways_out(&part, now);
+        let is_over = self.is_over(&part, now);
+        match self.ended() {
+            Some(true) => return NextStep::End,
+            Some(false) => return NextStep::Outside,
+            None if is_over => return NextStep::Wait(self.missing(&part)),
+            None => {}
         }
         // Neighbours that have agreed too may have left the choice.
         let is_newest = |member: &NodeId| {
@@ -324,7 +391,8 @@ impl Assembly {
             Err(missing) => return NextStep::Wait(missing),
         };
         if chosen != self.adopted {
-            return match self.adoptions < MOST_ADOPTIONS {
+            let most = MOST_ADOPTIONS.max(MOST_RAISED * self.topology.nodes() as u32);
+            return match self.adoptions < most {
                 true => NextStep::Adopt(chosen),
                 false => NextStep::Wait(Vec::new()),
             };
@@ -345,26 +413,39 @@ impl Assembly {
         }
     }
 
-    /// Whether the run is over: the members in a part with a quorum have its results. A node that
-    /// has found this adopts no membership, so no quorum can continue without those results.
-    fn is_over(&mut self, part: &BTreeSet<NodeId>) -> bool {
-        let (own, members) = (&self.own, &self.adopted.members);
-        let mut views = part.iter().filter_map(|node| Some((node, self.views.get(node)?)));
-        let over = match own.results {
-            Some(_) => {
-                let has = |(node, view): (&NodeId, &View)| {
-                    view.results == own.results || !members.contains(node)
-                };
-                part.len() >= self.quorum() && views.all(has) && self.links_down(part).1.is_empty()
-            }
-            // It was not a member at the end.
-            None => views.any(|(_, view)| view.over && view.adopted > own.adopted),
-        };
-        if over && !self.own.over {
+    /// Whether a node has the results of this node, which has some.
+    fn has_same_results(&self, view: &View) -> bool {
+        let own = &self.own;
+        own.results.is_some() && (view.results, view.adopted) == (own.results, own.adopted)
+    }
+
+    /// Whether the run is over: the members in this part have its results, and these members are a
+    /// quorum. A node that has found this adopts no membership, so no quorum can continue without
+    /// those results.
+    fn is_over(&mut self, part: &BTreeSet<NodeId>, now: Instant) -> bool {
+        let has =
+            |node: &NodeId| self.views.get(node).is_some_and(|view| self.has_same_results(view));
+        if !self.own.over
+            && part.iter().filter(|node| has(node)).count() >= self.quorum()
+            && part.iter().all(|node| has(node) || !self.adopted.members.contains(node))
+            && self.links_down(part, now).1.is_empty()
+        {
             self.own.over = true;
             self.renew();
         }
         self.own.over
+    }
+
+    /// Whether a quorum takes the run for over with equal results, and these are those of this
+    /// node. A node that has not found that itself does not repeat it.
+    fn ended(&self) -> Option<bool> {
+        let ends: Vec<&View> =
+            self.views.values().filter(|view| view.over && view.results.is_some()).collect();
+        let is_same = |a: &View, b: &View| (a.adopted, a.results) == (b.adopted, b.results);
+        let is_of_quorum = |view: &&&View| {
+            ends.iter().filter(|other| is_same(view, other)).count() >= self.quorums[1]
+        };
+        ends.iter().find(is_of_quorum).map(|view| self.has_same_results(view))
     }
 
     /// Agrees on the adopted membership.
@@ -380,26 +461,50 @@ impl Assembly {
         (0..self.topology.nodes()).map(NodeId::from).filter(|node| !part.contains(node)).collect()
     }
 
+    /// Notes since when links lead out of this part, from the first time on after they were up.
+    fn watch_ways_out(&mut self, part: &BTreeSet<NodeId>, now: Instant) {
+        for (a, b) in self.topology.edges() {
+            if self.is_up(a, b) {
+                self.ways_out.remove(&(a, b));
+            } else if part.contains(&a) != part.contains(&b) {
+                self.ways_out.entry((a, b)).or_insert(now);
+            }
+        }
+    }
+
     /// The links in this part of the network that are down, and the nodes that are still awaited,
     /// in it or outside of it.
-    fn links_down(&self, part: &BTreeSet<NodeId>) -> (Vec<(NodeId, NodeId)>, BTreeSet<NodeId>) {
+    fn links_down(
+        &self,
+        part: &BTreeSet<NodeId>,
+        now: Instant,
+    ) -> (Vec<(NodeId, NodeId)>, BTreeSet<NodeId>) {
         let (mut cut, mut awaited) = (Vec::new(), BTreeSet::new());
+        let is_over = |since: &Instant| self.deadline.is_some_and(|most| now >= *since + most);
         for (a, b) in self.topology.edges() {
             let inside = (part.contains(&a), part.contains(&b));
             if inside == (false, false) || self.is_up(a, b) {
                 continue;
             }
-            if !self.is_late(a, b) && !self.is_late(b, a) {
-                awaited.extend([a, b].iter().filter(|node| !part.contains(node)));
+            let is_late = self.is_late(a, b) || self.is_late(b, a);
+            match inside {
+                (true, true) if is_late => cut.push((a, b)),
                 // A link inside the part may still come up.
-                if inside == (true, true) {
-                    awaited.insert(b);
-                }
-            } else if inside == (true, true) {
-                cut.push((a, b));
+                (true, true) => _ = awaited.insert(b),
+                _ if is_late || self.ways_out.get(&(a, b)).is_some_and(is_over) => {}
+                _ => _ = awaited.insert(if inside.0 { b } else { a }),
             }
         }
         (cut, awaited)
+    }
+
+    /// The membership of this part after the newest one that is known there.
+    fn next(&self, part: &BTreeSet<NodeId>, newest: u64) -> Membership {
+        let cut = self
+            .topology
+            .edges()
+            .filter(|&(a, b)| part.contains(&a) && part.contains(&b) && !self.is_up(a, b));
+        Membership::after([newest].into_iter(), part.iter().copied().collect(), cut.collect())
     }
 
     /// The membership of this part of the network.
@@ -411,7 +516,7 @@ impl Assembly {
         if part.len() < self.quorum() {
             return Err(self.missing(part));
         }
-        let (cut, awaited) = self.links_down(part);
+        let (cut, awaited) = self.links_down(part, now);
         let members: Vec<NodeId> = part.iter().copied().collect();
         let newest = part.iter().map(|node| self.views[node].adopted).max().unwrap_or(0);
         // Some may have recorded it before: then it has settled there.
@@ -425,7 +530,7 @@ impl Assembly {
         }
         match is_same {
             true => Ok(same),
-            false => Ok(Membership::after([newest].into_iter(), same.members, same.cut)),
+            false => Ok(self.next(part, newest)),
         }
     }
 

@@ -7,6 +7,7 @@
 //! * Upon the news of a neighbour: [`Assembly`] takes them.
 //! * Upon a tick: [`Assembly::step`] says what is next. A membership is recorded before any node
 //!   hears of it. A node that continues waits a moment, so that its neighbours know of it.
+//! * After the end of a run without some nodes: its members tell those that return.
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +18,7 @@ use std::{
 use litemap::LiteMap;
 
 use super::{
-    assembly::{Assembly, News, NextStep},
+    assembly::{Assembly, Chooser, News, NextStep},
     keys::Keys,
 };
 use crate::{
@@ -44,11 +45,23 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// agreeing.
 const MOST_BREAKS: u32 = 10;
 
+/// How long a denial of a link lasts that counts as a break: the end that sees a link come up first
+/// is denied for a moment.
+const DENIAL: Duration = Duration::from_secs(1);
+
 /// How long a node that has returned, and is missing once more, is awaited at least: it may be the
 /// one that dials, after a pause.
 const RETURN_GRACE_MIN: Duration = Duration::from_secs(5);
 /// How long such a node is awaited at most.
 const RETURN_GRACE_MAX: Duration = Duration::from_secs(30);
+
+/// How much longer than the deadline a neighbour is awaited that was not missing before. It may
+/// have waited for others for the whole deadline itself, in a rendezvous. Only then does it join
+/// the choice: it opens its links again, and dials after a pause.
+const ARRIVAL_GRACE: Duration = Duration::from_secs(5);
+
+/// How much longer than its ends a node awaits a link of others: what they say takes a while.
+const NEWS_GRACE: Duration = Duration::from_secs(2);
 
 /// What a node knows when it begins to choose.
 #[derive(Debug)]
@@ -62,6 +75,10 @@ pub(crate) struct Before {
     /// Identifies its results, if it has written them.
     pub results: Option<u64>,
     pub absence: Absence,
+    /// The number of this choice.
+    pub choice: u64,
+    /// Whether all members have their results: this node tells those that were none.
+    pub is_over: bool,
 }
 
 /// What has come of the choice.
@@ -81,6 +98,8 @@ pub(crate) struct Choosing {
     adopted: Membership,
     /// Identifies this node's results, if it has written them.
     results: Option<u64>,
+    /// Whether all members had their results before.
+    is_over: bool,
     newest: u64,
     /// How long a missing neighbour is awaited, before the run has started and after that.
     deadline: [Option<Duration>; 2],
@@ -120,25 +139,28 @@ impl Choosing {
         keys: Arc<dyn Keys>,
         before: Before,
     ) -> Choosing {
-        let Before { adopted, has_started, newest, results, absence } = before;
+        let Before { adopted, has_started, newest, results, absence, choice, is_over } = before;
         let (topology, experiment) = (&part.whole.topology, &part.whole.experiment);
         let (me, nodes) = (part.id, topology.nodes());
         let quorum = experiment.absence.quorum_of(nodes);
         let first = experiment.run.start.quorum().map_or(nodes, |quorum| quorum as usize);
         let quorums = [first, quorum];
-        let assembly =
-            Assembly::new(Arc::clone(topology), (me, keys), quorums, adopted.clone(), has_started)
-                .with_results(results);
+        let (topology, chooser) = (Arc::clone(topology), Chooser { me, keys, choice });
+        let assembly = Assembly::new(topology, chooser, quorums, adopted.clone(), has_started)
+            .with_results(results);
+        let assembly = if is_over { assembly.after_the_end() } else { assembly };
+        let neighbours = part.whole.topology.neighbours(me);
         Choosing {
             me,
             assembly,
             adopted,
             results,
+            is_over,
             newest,
             deadline: [experiment.run.start.within(), experiment.absence.deadline()],
             patience: Duration::from_secs_f64(experiment.absence.wait_s),
             linked: BTreeSet::new(),
-            lost: topology.neighbours(me).iter().map(|peer| (*peer, now)).collect(),
+            lost: neighbours.iter().map(|peer| (*peer, now)).collect(),
             breaks: LiteMap::new(),
             denied: LiteMap::new(),
             late: absence.late.into_iter().collect(),
@@ -196,12 +218,12 @@ impl Choosing {
                 self.late.insert(peer);
             }
             Event::Start { from, message: StartMessage::Assembly(news) } => {
-                self.assembly.receive(news).map_err(|reason| {
+                self.assembly.receive(from, news).map_err(|reason| {
                     let failure = Failure::Peer { peer: from, reason };
                     RunError::Failed { node: self.me, failure }
                 })?;
             }
-            Event::OtherMembership(_) => self.sign = now,
+            Event::OtherMembership { .. } => self.sign = now,
             Event::Differs { peer, difference } if self.different.insert(peer) => {
                 out.push(Effect::Warn(difference.to_string()));
             }
@@ -262,38 +284,32 @@ impl Choosing {
         let is_used = |peer: &&NodeId| !self.late.contains(*peer);
         let linked: BTreeSet<NodeId> = self.linked.iter().filter(is_used).copied().collect();
         self.assembly.observe(&linked, &self.late);
-        let step = self.assembly.step(now);
-        if !matches!(step, NextStep::Confirm | NextStep::End) {
+        let most = after.map(|after| after + ARRIVAL_GRACE + NEWS_GRACE);
+        let step = self.assembly.step(now, most);
+        if !matches!(step, NextStep::Confirm | NextStep::End | NextStep::Outside) {
             self.confirms = None;
+        }
+        if self.is_over && now >= self.started + RESULTS_LINGER {
+            return Ok(Some(Choice::Over));
         }
         let mut missing = Vec::new();
         match step {
             NextStep::Adopt(membership) => {
-                // The run must be able to continue with it.
-                if let Err(error) = Part::new(part.whole, self.me, membership.clone()) {
-                    // The others find the same, and need not wait for this node.
-                    self.assembly.adopt(membership);
-                    self.send(out);
-                    return Err(error);
-                }
-                out.push(Effect::Record(membership.clone()));
-                self.recording = Some(membership);
+                self.record(part, membership, out)?;
                 return Ok(None);
             }
             NextStep::Confirm if self.has_waited(now) => {
                 return Ok(Some(Choice::Continue(self.adopted.clone())));
             }
             NextStep::Leave => return Ok(Some(Choice::Continue(self.adopted.clone()))),
-            NextStep::End if self.has_waited(now) => {
-                return match self.results {
-                    Some(_) => Ok(Some(Choice::Over)),
-                    None => Err(RunError::Alone(format!(
-                        "the run is over, and node {} was not a member at its end",
-                        part.name(self.me)
-                    ))),
-                };
+            NextStep::End if self.has_waited(now) => return Ok(Some(Choice::Over)),
+            NextStep::Outside if self.has_waited(now) => {
+                return Err(RunError::Alone(format!(
+                    "the run is over, and node {} was not a member at its end",
+                    part.name(self.me)
+                )));
             }
-            NextStep::Confirm | NextStep::End => {}
+            NextStep::Confirm | NextStep::End | NextStep::Outside => {}
             NextStep::Wait(nodes) => missing = nodes,
         }
         let is_due = now >= self.next_warning;
@@ -306,9 +322,32 @@ impl Choosing {
         }
         if is_due {
             self.next_warning = now + WARNING_INTERVAL;
+        }
+        if is_due && !self.is_over {
             self.wait(now, part, (after, missing), facts, out)?;
         }
         Ok(None)
+    }
+
+    /// Records a membership, if the run can continue with it.
+    ///
+    /// # Errors
+    /// If it cannot.
+    fn record(
+        &mut self,
+        part: &Part<'_>,
+        membership: Membership,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), RunError> {
+        if let Err(error) = Part::new(part.whole, self.me, membership.clone()) {
+            // The others find the same, and need not wait for this node.
+            self.assembly.adopt(membership);
+            self.send(out);
+            return Err(error);
+        }
+        out.push(Effect::Record(membership.clone()));
+        self.recording = Some(membership);
+        Ok(())
     }
 
     /// Whether this node has continued, or ended, for long enough.
@@ -321,7 +360,12 @@ impl Choosing {
     fn give_up(&mut self, now: Instant, after: Option<Duration>) {
         for &peer in &self.linked {
             if !self.assembly.is_denied_by(peer) {
-                self.denied.remove(&peer);
+                if self.denied.remove(&peer).is_some_and(|since| now >= since + DENIAL) {
+                    *self.breaks.entry(peer).or_insert(0) += 1;
+                }
+                if self.breaks.get(&peer).is_some_and(|times| *times >= MOST_BREAKS) {
+                    self.late.insert(peer);
+                }
                 continue;
             }
             let since = *self.denied.entry(peer).or_insert(now);
@@ -334,7 +378,7 @@ impl Choosing {
                 true => Some(after.map_or(RETURN_GRACE_MAX, |after| {
                     after.clamp(RETURN_GRACE_MIN, RETURN_GRACE_MAX)
                 })),
-                false => after,
+                false => after.map(|after| after + ARRIVAL_GRACE),
             };
             if most.is_some_and(|most| now >= *since + most) {
                 self.late.insert(*peer);

@@ -17,32 +17,47 @@ pub(crate) trait Keys: Debug + Send + Sync {
     fn verify(&self, node: NodeId, statement: &[u8], signature: &[u8]) -> bool;
 }
 
-/// Signs what nodes give to the spanning tree of a membership, in which they have other numbers.
+/// Signs what nodes say to each other in an attempt of a membership, in which they have other
+/// numbers. A statement of another membership, or of another attempt of its node, does not count.
+#[derive(Clone, Debug)]
 pub(crate) struct OfMembers {
     keys: Arc<dyn Keys>,
+    me: NodeId,
     membership: u64,
     numbers: Vec<NodeId>,
+    attempts: Vec<u64>,
 }
 
 impl OfMembers {
-    pub(crate) fn new(keys: &Arc<dyn Keys>, part: &Part<'_>) -> OfMembers {
-        let (membership, numbers) = (part.membership.id, part.numbers.clone());
-        OfMembers { keys: Arc::clone(keys), membership, numbers }
+    /// `attempts` are those of all members; none before they have agreed on them.
+    pub(crate) fn new(keys: &Arc<dyn Keys>, part: &Part<'_>, attempts: Vec<u64>) -> OfMembers {
+        let (me, membership, numbers) = (part.id, part.membership.id, part.numbers.clone());
+        OfMembers { keys: Arc::clone(keys), me, membership, numbers, attempts }
     }
 
-    fn of(&self, statement: &[u8]) -> Vec<u8> {
-        [&self.membership.to_le_bytes(), statement].concat()
+    /// The same for another member, with its key.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(crate) fn of(self, me: NodeId, keys: &Arc<dyn Keys>) -> OfMembers {
+        OfMembers { me, keys: Arc::clone(keys), ..self }
+    }
+
+    /// What a member signs for a statement.
+    fn bound(&self, node: NodeId, statement: &[u8]) -> Vec<u8> {
+        let attempt = self.attempts.get(node.index()).copied().unwrap_or(0);
+        [&self.membership.to_le_bytes()[..], &attempt.to_le_bytes(), statement].concat()
     }
 }
 
 impl Signer for OfMembers {
     fn sign(&self, statement: &[u8]) -> Vec<u8> {
-        self.keys.sign(&self.of(statement))
+        self.keys.sign(&self.bound(self.me, statement))
     }
 
     fn verify(&self, node: NodeId, statement: &[u8], signature: &[u8]) -> bool {
         let number = self.numbers.get(node.index());
-        number.is_some_and(|number| self.keys.verify(*number, &self.of(statement), signature))
+        number.is_some_and(|number| {
+            self.keys.verify(*number, &self.bound(node, statement), signature)
+        })
     }
 }
 

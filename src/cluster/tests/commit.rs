@@ -11,8 +11,12 @@ use crate::{
     cluster::{
         Effect, Input, Restored,
         event::Event,
-        members::assembly::{News, View},
-        message::{Beginning, CheckpointSchedule, StartMessage},
+        members::{
+            assembly::{News, View},
+            keys::Named,
+        },
+        message::{CheckpointSchedule, StartMessage},
+        statements::{Said, Statement},
     },
     drive::RunError,
     gossip::{self, snapshot::Snapshot},
@@ -31,8 +35,11 @@ pub(super) const RESULTS: [&str; 4] = [
     "frame of 0 -> send a frame to 2; results",
 ];
 
-/// All have their results: this node says so to the nodes below it, and leaves.
-const OVER: [&str; 3] = ["to 2: Over", "Clear { folder: false }", "close, over true, reason None"];
+/// What this node says first.
+const SAYS: [&str; 1] = ["tell 1 saved 4, 1 wrote"];
+
+/// All have their results: this node passes on what it has heard, and leaves.
+const OVER: [&str; 2] = ["Clear { folder: false }", "close, over true, reason None"];
 
 /// Whether all have their results is not known: this node leaves, and its checkpoints stay.
 const LEAVES: [&str; 1] = ["close, over true, reason None"];
@@ -41,10 +48,23 @@ const LEAVES: [&str; 1] = ["close, over true, reason None"];
 const CHOOSES: &str = "open 3 members of change 0, 0 links cut, bans [], to choose";
 
 /// Node b with its results, before it has said so; nodes a and c say what the test says.
-fn in_commit(whole: &Whole) -> Table<'_> {
+fn before_it_says_so(whole: &Whole) -> Table<'_> {
     let mut three = Three::new(whole, true, None);
     three.run_rounds();
     three.into_b()
+}
+
+/// The same, 0.1 s later, when it has said so.
+fn in_commit(whole: &Whole) -> Table<'_> {
+    let mut b = before_it_says_so(whole);
+    assert_eq!(b.after(0.1), SAYS);
+    b
+}
+
+/// Checks that this node passes on what it has heard, and leaves.
+fn is_over(effects: &[String]) {
+    assert!(effects[0].starts_with("tell "), "{effects:?}");
+    assert_eq!(effects[1..], OVER);
 }
 
 fn says(from: NodeId, message: StartMessage) -> Event {
@@ -87,7 +107,7 @@ fn the_last_round_the_mean_and_the_results() {
     assert_eq!(rows[3..], RESULTS);
 }
 
-/// The word goes up the tree and down again, and no node leaves before it comes down.
+/// What each node has signed goes to all, and no node leaves before it has heard of all.
 #[test]
 fn all_say_that_they_have_their_results_and_leave() {
     let whole = whole(&[]);
@@ -95,18 +115,28 @@ fn all_say_that_they_have_their_results_and_leave() {
     three.run_rounds();
     three.new_rows();
     three.tick(0.1);
-    assert_eq!(three.new_rows(), ["2: tick -> to 1: Written"]);
-    three.tick(0.1);
-    assert_eq!(three.new_rows(), ["1: tick -> to 0: Written"]);
-    three.tick(0.1);
+    let leaves = "Clear { folder: false }; close, over true, reason None";
+    let rows = three.new_rows();
     assert_eq!(
-        three.new_rows(),
+        rows,
         [
-            "0: tick -> to 1: Over; Clear { folder: false }; close, over true, reason None",
-            "1: 0 says Over -> to 2: Over; Clear { folder: false }; close, over true, reason None",
-            "0: Closed -> end with results",
-            "2: 1 says Over -> Clear { folder: false }; close, over true, reason None",
+            "0: tick -> tell 0 saved 4, 0 wrote",
+            "1: tick -> tell 1 saved 4, 1 wrote",
+            "2: tick -> tell 2 saved 4, 2 wrote",
+            &format!(
+                "1: told by 2 -> tell 1 saved 4, 1 wrote, 0 saved 4, 0 wrote, 2 saved 4, 2 wrote; \
+                 {leaves}"
+            ),
+            &format!(
+                "0: told by 1 -> tell 0 saved 4, 0 wrote, 1 saved 4, 1 wrote, 2 saved 4, 2 wrote; \
+                 {leaves}"
+            ),
+            &format!(
+                "2: told by 1 -> tell 2 saved 4, 2 wrote, 1 saved 4, 1 wrote, 0 saved 4, 0 wrote; \
+                 {leaves}"
+            ),
             "1: Closed -> end with results",
+            "0: Closed -> end with results",
             "2: Closed -> end with results",
         ]
     );
@@ -131,19 +161,13 @@ fn a_node_that_does_not_confirm_leaves_at_once() {
 }
 
 #[test]
-fn this_node_confirms_after_those_below_it_and_leaves_after_all() {
+fn this_node_leaves_after_all_have_signed_the_same_results() {
     let whole = whole(&[]);
     let mut b = in_commit(&whole);
-    assert_eq!(b.after(0.1), NOTHING, "node c has said nothing");
-    assert_eq!(b.event(says(A, StartMessage::Written)), NOTHING, "the parent's is not asked for");
-    assert_eq!(b.after(0.1), NOTHING);
-    assert_eq!(b.event(says(C, StartMessage::Written)), NOTHING);
-    assert_eq!(b.after(0.1), ["to 0: Written"]);
-    // A connection may have lost it: it is said again each second.
-    assert_eq!(b.after(0.9), NOTHING);
-    assert_eq!(b.after(0.1), ["to 0: Written"]);
-    assert_eq!(b.event(says(C, StartMessage::Over)), NOTHING, "only the parent says so");
-    assert_eq!(b.event(says(A, StartMessage::Over)), OVER);
+    assert_eq!(b.after(1.0), NOTHING, "links repeat what a connection has lost");
+    assert_eq!(b.wrote(C), NOTHING);
+    assert_eq!(b.after(0.1), ["tell 1 saved 4, 1 wrote, 2 wrote"]);
+    is_over(&b.wrote(A));
     // Nothing counts any more.
     assert_eq!(b.event(Event::Restarted { peer: C, because: None }), NOTHING);
     assert_eq!(b.input(Input::Stop), NOTHING);
@@ -152,21 +176,50 @@ fn this_node_confirms_after_those_below_it_and_leaves_after_all() {
     assert_eq!(b.input(Input::Closed), NOTHING);
 }
 
+/// Node a cannot say that node c has its results, and node c not that it has those of all.
+#[test]
+fn each_node_speaks_for_itself() {
+    let others = |b: &Table<'_>| Said::Written(b.results ^ 1);
+    let forged = |b: &Table<'_>| {
+        let said = Said::Written(b.results);
+        let statement = Statement::signed(&Named(A), (C, C), (0, 0), said);
+        Event::Told { from: A, statements: vec![statement] }
+    };
+    let waits = whole(&["run.patience_s=20"]);
+    let mut b = in_commit(&waits);
+    let told = forged(&b);
+    assert_eq!(b.event(told), NOTHING);
+    assert_eq!(b.wrote(A), NOTHING, "node c has not said so");
+    let said = others(&b);
+    assert_eq!(b.told(C, C, said), NOTHING);
+    b.after(0.1);
+    let ended = b.after(20.0);
+    assert_eq!(ended[1..], LEAVES);
+    let continues = whole(&["absence.policy=continue"]);
+    let mut b = in_commit(&continues);
+    let told = forged(&b);
+    let ended = b.event(told);
+    assert!(ended[0].contains("it passes on what node 2 has not signed"), "{ended:?}");
+    assert_eq!(ended[1], CHOOSES.replace("[]", "[0]"));
+}
+
 /// What was on the way when the rounds ended, and what says nothing about results.
 #[test]
 fn leftovers_of_the_rounds_change_nothing() {
     let whole = whole(&[]);
     let mut b = in_commit(&whole);
     let schedule = CheckpointSchedule { number: 1, next: 0, common: 2 };
+    for said in [Said::Saved(4), Said::Schedule(schedule)] {
+        assert_eq!(b.told(A, A, said), NOTHING);
+    }
+    assert_eq!(b.after(0.1), ["tell 1 saved 4, 1 wrote, 0 saved 4, 0 schedules 0"]);
     for event in [
         Event::Frame { from: C, bytes: vec![1, 2, 3] },
         Event::Taken(A),
         Event::Durable(4),
-        Event::Saved(vec![(A, 4), (C, 4)]),
-        Event::Schedule(schedule),
         Event::Rival { peer: A, text: "another one".into() },
         says(C, ready(C, &[2])),
-        says(A, StartMessage::Begin(Beginning::default())),
+        says(A, b.begin(&[], &[])),
         says(A, StartMessage::Assembly(News::default())),
     ] {
         let name = format!("{event:?}");
@@ -174,7 +227,7 @@ fn leftovers_of_the_rounds_change_nothing() {
     }
     assert_eq!(b.input(Input::Core(gossip::Input::StopAfter(Round(0)))), NOTHING);
     assert_eq!(b.input(Input::Core(gossip::Input::Start)), NOTHING);
-    assert_eq!(b.after(0.1), NOTHING, "node c has said nothing");
+    assert_eq!(b.after(0.1), NOTHING, "the others have said nothing");
 }
 
 /// The links make it again. While one is missing, this node does not lose its patience.
@@ -182,19 +235,18 @@ fn leftovers_of_the_rounds_change_nothing() {
 fn a_link_that_breaks() {
     let whole = whole(&["run.patience_s=20"]);
     let mut b = in_commit(&whole);
-    b.event(says(C, StartMessage::Written));
-    assert_eq!(b.after(0.1), ["to 0: Written"]);
+    b.wrote(C);
+    b.after(0.1);
     assert_eq!(b.event(Event::Lost { peer: A, reason: "reset".into() }), NOTHING);
     b.facts.missing = vec![(A, "connection refused".into())];
     for _ in 0..100 {
-        // The links drop what they cannot send.
-        assert_eq!(b.after(1.0), ["to 0: Written"]);
+        assert_eq!(b.after(1.0), NOTHING);
     }
     b.facts.missing.clear();
     let absent = Duration::from_secs(100);
     assert_eq!(b.event(Event::Back { peer: A, absent, resent: 0 }), NOTHING);
-    assert_eq!(b.after(1.0), ["to 0: Written"], "the one that was lost");
-    assert_eq!(b.event(says(A, StartMessage::Over)), OVER);
+    assert_eq!(b.after(1.0), NOTHING);
+    is_over(&b.wrote(A));
 }
 
 #[test]
@@ -228,7 +280,7 @@ fn a_neighbour_that_is_started_again() {
 fn after_a_restart_the_last_rounds_are_done_again() {
     let whole = whole(&[]);
     let mut b = in_commit(&whole);
-    b.event(says(C, StartMessage::Written));
+    b.wrote(C);
     goes_back(&mut b);
     for peer in [A, C] {
         b.event(Event::Up(peer));
@@ -236,8 +288,8 @@ fn after_a_restart_the_last_rounds_are_done_again() {
     b.event(says(C, ready(C, &[2])));
     let unknown = "to 2: the missing links of other nodes are not known yet";
     assert_eq!(b.after(0.1), ["to 0: ready [1, 2]", unknown]);
-    let at = Beginning { rounds: 2, ..Beginning::default() };
-    b.event(says(A, StartMessage::Begin(at)));
+    let begin = b.begin(&[2], &[2]);
+    b.event(says(A, begin));
     assert_eq!(b.after(0.1), ["to 2: begin after 2", "restore round 2"]);
     let x = vec![0.0; whole.design.parameters()];
     let snapshot = Snapshot { rounds: Round(2), x, ..Snapshot::default() };
@@ -277,24 +329,22 @@ fn after_a_restart_nobody_comes() {
 #[test]
 fn a_neighbour_that_is_lost_for_good() {
     let whole = whole(&[]);
-    // The child: it may need the checkpoints.
-    let mut b = in_commit(&whole);
-    assert_eq!(b.event(down(C)), [silent(C)]);
-    assert_eq!(b.after(0.1), LEAVES);
-    assert_eq!(b.input(Input::Closed), ["end with results"]);
-    // It had said that it has its results.
-    let mut b = in_commit(&whole);
-    b.event(says(C, StartMessage::Written));
-    assert_eq!(b.event(down(C)), NOTHING);
-    assert_eq!(b.after(0.1), ["to 0: Written"]);
-    // The parent: nobody is left who could say *over*.
-    for has_said in [false, true] {
+    // It may need the checkpoints.
+    for lost in [A, C] {
         let mut b = in_commit(&whole);
-        if has_said {
-            b.event(says(C, StartMessage::Written));
-        }
-        assert_eq!(b.event(down(A)), LEAVES);
+        assert_eq!(b.event(down(lost)), [silent(lost)]);
+        assert_eq!(b.after(0.9), NOTHING, "something may be on its way");
+        assert_eq!(b.after(0.1), LEAVES);
         assert_eq!(b.input(Input::Closed), ["end with results"]);
+    }
+    // It had said that it has its results.
+    for (lost, other) in [(A, C), (C, A)] {
+        let mut b = in_commit(&whole);
+        b.wrote(lost);
+        b.after(0.1);
+        assert_eq!(b.event(down(lost)), NOTHING);
+        assert_eq!(b.after(5.0), NOTHING);
+        is_over(&b.wrote(other));
     }
 }
 
@@ -304,21 +354,18 @@ fn a_neighbour_that_says_goodbye() {
     let left = |node, wants| Event::Left { peer: node, cause: leaves(node, wants) };
     let goodbyes = |node| [Event::Goodbye(node), left(node, false), left(node, true)];
     let waits = whole(&[]);
-    for (of_c, of_a) in goodbyes(C).into_iter().zip(goodbyes(A)) {
-        let mut b = in_commit(&waits);
-        assert_eq!(b.event(of_c), [silent(C)]);
-        assert_eq!(b.event(Event::Goodbye(C)), NOTHING, "once");
-        assert_eq!(b.after(0.1), LEAVES);
-        let mut b = in_commit(&waits);
-        assert_eq!(b.event(of_a), LEAVES);
-    }
-    // Its child has said that it has its results.
     for goodbye in goodbyes(C) {
         let mut b = in_commit(&waits);
-        b.event(says(C, StartMessage::Written));
+        assert_eq!(b.event(goodbye), [silent(C)]);
+        assert_eq!(b.event(Event::Goodbye(C)), NOTHING, "once");
+        assert_eq!(b.after(1.0), LEAVES);
+    }
+    for goodbye in goodbyes(C) {
+        let mut b = in_commit(&waits);
+        b.wrote(C);
         assert_eq!(b.event(goodbye), NOTHING);
-        assert_eq!(b.after(0.1), ["to 0: Written"]);
-        assert_eq!(b.event(says(A, StartMessage::Over)), OVER);
+        b.after(5.0);
+        is_over(&b.wrote(A));
     }
     // With `continue` the others may continue without it, and form other results.
     let continues = whole(&["absence.policy=continue"]);
@@ -326,7 +373,7 @@ fn a_neighbour_that_says_goodbye() {
         assert_eq!(in_commit(&continues).event(goodbye), [CHOOSES]);
     }
     let mut b = in_commit(&continues);
-    b.event(says(C, StartMessage::Written));
+    b.wrote(C);
     assert_eq!(b.event(Event::Goodbye(C)), NOTHING);
 }
 
@@ -336,7 +383,7 @@ fn a_loss_after_the_results_is_decided_by_the_others() {
     let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
     for lost in [A, C] {
         let mut b = in_commit(&whole);
-        b.event(says(C, StartMessage::Written));
+        b.wrote(C);
         assert_eq!(b.event(down(lost)), [CHOOSES]);
     }
     // Node a has the same results: two of three end with them.
@@ -380,26 +427,19 @@ fn a_loss_after_the_results_is_decided_by_the_others() {
     assert_eq!(b.after(1.1), ["record [NodeId(0), NodeId(1)]"]);
 }
 
+/// A neighbour is there that takes part in another membership.
+fn visit(peer: NodeId) -> Event {
+    Event::OtherMembership { peer, because: None }
+}
+
 /// A member that takes part in another membership has begun to choose; with `wait` there is none.
 #[test]
 fn a_neighbour_of_another_membership() {
     let waits = whole(&[]);
-    assert_eq!(in_commit(&waits).event(Event::OtherMembership(C)), NOTHING);
+    assert_eq!(in_commit(&waits).event(visit(C)), NOTHING);
     let continues = whole(&["absence.policy=continue"]);
-    assert_eq!(in_commit(&continues).event(Event::OtherMembership(C)), [CHOOSES]);
-}
-
-/// A parent that says *over* before this node has confirms what it cannot know.
-#[test]
-fn a_parent_that_says_over_early_is_not_believed() {
-    let whole = whole(&[]);
-    let mut b = in_commit(&whole);
-    assert_eq!(b.event(says(C, StartMessage::Over)), NOTHING);
-    assert_eq!(b.event(says(A, StartMessage::Over)), NOTHING);
-    b.event(says(C, StartMessage::Written));
-    assert_eq!(b.event(says(A, StartMessage::Over)), NOTHING);
-    assert_eq!(b.after(0.1), ["to 0: Written"]);
-    assert_eq!(b.event(says(A, StartMessage::Over)), OVER);
+    let because = format!("{CHOOSES}, because of 2");
+    assert_eq!(in_commit(&continues).event(visit(C)), [because]);
 }
 
 /// With `wait` this node's results are those of the run. With `continue` the others may form other
@@ -431,11 +471,11 @@ fn the_wish_of_the_user() {
 #[test]
 fn a_failure_of_this_computer() {
     let whole = whole(&["run.patience_s=20"]);
-    let mut b = in_commit(&whole);
+    let mut b = before_it_says_so(&whole);
     assert_eq!(b.input(Input::Unwritten), NOTHING);
-    b.event(says(C, StartMessage::Written));
-    assert_eq!(b.after(10.0), NOTHING);
-    assert_eq!(b.event(says(A, StartMessage::Over)), NOTHING, "it is not believed");
+    assert_eq!(b.wrote(C), NOTHING);
+    assert_eq!(b.wrote(A), NOTHING);
+    assert_eq!(b.after(10.0), ["tell 1 saved 4, 2 wrote, 0 wrote"]);
     let ended = b.after(10.0);
     assert_eq!(ended[1..], LEAVES);
     let mut b = in_commit(&whole);
@@ -453,24 +493,23 @@ fn this_node_waits_no_longer_than_its_patience() {
     let whole = whole(&["run.patience_s=20"]);
     let warns = |late: &str| {
         format!(
-            "warn: after 20 s it is not known whether all nodes have written their results; those \
-             below {late} have not said so; this node's results are complete, and its \
-             checkpoints stay"
+            "warn: after 20 s it is not known whether all nodes have written their results; not \
+             heard of: {late}; this node's results are complete, and its checkpoints stay"
         )
     };
     let mut b = in_commit(&whole);
     assert_eq!(b.after(19.9), NOTHING);
     let ended = b.after(0.1);
-    assert_eq!(ended[0], warns("2"));
+    assert_eq!(ended[0], warns("0, 2"));
     assert_eq!(ended[1..], LEAVES);
     assert_eq!(b.input(Input::Closed), ["end with results"]);
     // The time counts from the last news: node c confirms, and node a hangs.
     let mut b = in_commit(&whole);
     b.after(15.0);
-    b.event(says(C, StartMessage::Written));
-    assert_eq!(b.after(19.9), ["to 0: Written"]);
+    b.wrote(C);
+    assert_eq!(b.after(19.9), ["tell 1 saved 4, 1 wrote, 2 wrote"]);
     let ended = b.after(0.1);
-    assert_eq!(ended[0], warns("the rest of the tree"));
+    assert_eq!(ended[0], warns("0"));
     assert_eq!(ended[1..], LEAVES);
     // With `continue` the others are asked.
     let continues = super::table::whole(&["run.patience_s=20", "absence.policy=continue"]);
@@ -480,7 +519,7 @@ fn this_node_waits_no_longer_than_its_patience() {
     let mut b = in_commit(&whole);
     let mut ended = Vec::new();
     for _ in 0..100 {
-        b.event(says(C, StartMessage::Written));
+        b.wrote(C);
         ended.extend(b.after(0.5));
     }
     assert_eq!(ended.last().map(String::as_str), Some(LEAVES[0]), "{ended:?}");

@@ -10,12 +10,7 @@ use super::{
     table::{A, B, C, Table, whole},
     three::{Three, Wish},
 };
-use crate::{
-    cluster::{Input, event::Event, message::StartMessage},
-    gossip,
-    run::Whole,
-    units::Round,
-};
+use crate::{cluster::Input, gossip, run::Whole, units::Round};
 
 /// What node b does from its first round on, and node b when all have their results.
 fn ended(whole: &Whole, wish: Wish) -> (Vec<String>, Table<'_>) {
@@ -27,19 +22,18 @@ fn ended(whole: &Whole, wish: Wish) -> (Vec<String>, Table<'_>) {
 
 /// What this node does when all have their results.
 fn leaves(b: &mut Table<'_>) -> Vec<String> {
-    b.event(Event::Start { from: C, message: StartMessage::Written });
-    assert_eq!(b.after(0.1), ["to 0: Written"]);
-    let effects = b.event(Event::Start { from: A, message: StartMessage::Over });
+    assert!(b.after(0.1)[0].ends_with("1 wrote"));
+    assert_eq!(b.wrote(C), NOTHING);
+    let effects = b.wrote(A);
     assert_eq!(b.input(Input::Closed), ["end with results"]);
-    effects
+    effects[1..].into()
 }
 
 /// Checkpoints stay: the run can be continued.
-const STAY: [&str; 2] = ["to 2: Over", "close, over true, reason None"];
+const STAY: [&str; 1] = ["close, over true, reason None"];
 
 /// The run is over for good.
-const CLEARED: [&str; 3] =
-    ["to 2: Over", "Clear { folder: false }", "close, over true, reason None"];
+const CLEARED: [&str; 2] = ["Clear { folder: false }", "close, over true, reason None"];
 
 #[test]
 fn the_user_of_all_nodes() {

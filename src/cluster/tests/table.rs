@@ -9,13 +9,17 @@ use crate::{
     cluster::{
         Cluster, Effect, Facts, Input, Keeps, Opened, Outcome, Terms,
         event::Event,
-        members::keys::Named,
-        message::{Beginning, CheckpointId, Saved, StartMessage},
+        members::keys::{Keys, Named},
+        message::{CheckpointId, CheckpointReport, Reports, Saved, StartMessage},
+        statements::{Said, Statement},
         waiting::limits::Limits,
     },
     drive::Membership,
     experiment::Experiment,
-    gossip::{self, Cause, tree::Readers},
+    gossip::{
+        self, Cause,
+        tree::{Readers, Signer},
+    },
     run::{Whole, checkpoint::Every},
     units::NodeId,
 };
@@ -69,21 +73,27 @@ pub(super) fn brief(effect: &Effect) -> String {
             )
         }
         Effect::SendStart { to, message } => match message {
-            StartMessage::Ready(saved) => {
-                let nodes: Vec<u32> = saved.nodes.iter().map(|(node, _)| node.0).collect();
+            StartMessage::Ready(reports) => {
+                let nodes: Vec<u32> = reports.nodes.iter().map(|report| report.node.0).collect();
                 format!("to {to}: ready {nodes:?}")
             }
             StartMessage::Waiting(text) => format!("to {to}: {text}"),
-            StartMessage::Begin(at) => format!("to {to}: begin after {}", at.rounds),
+            StartMessage::Begin(reports) => {
+                let whole = Membership::all(reports.nodes.len());
+                format!("to {to}: begin after {}", reports.decide(&whole, 2).rounds)
+            }
             StartMessage::Assembly(news) => {
                 let newest = news.views.iter().map(|(_, view)| view.adopted >> 32).max();
                 format!("to {to}: {} views, change {newest:?}", news.views.len())
             }
-            other => format!("to {to}: {other:?}"),
         },
         Effect::Restore { at, .. } => format!("restore round {}", at.rounds),
         Effect::Begin { at, .. } => format!("begin after {}", at.rounds),
         Effect::Write { snapshot, .. } => format!("write round {}", snapshot.rounds),
+        Effect::Tell(all) => {
+            let all: Vec<String> = all.iter().map(|(_, statement)| says(statement)).collect();
+            format!("tell {}", all.join(", "))
+        }
         Effect::Record(membership) => format!("record {:?}", membership.members),
         Effect::Results { .. } => "results".into(),
         Effect::Salvage(_) => "salvage".into(),
@@ -100,11 +110,25 @@ pub(super) fn brief(effect: &Effect) -> String {
     }
 }
 
+/// A statement in a few words.
+fn says(statement: &Statement) -> String {
+    let node = statement.node;
+    match &statement.said {
+        Said::Shared(vector) => format!("{node} shared {}", vector.round),
+        Said::Saved(rounds) => format!("{node} saved {rounds}"),
+        Said::Schedule(schedule) => format!("{node} schedules {}", schedule.next),
+        Said::Written(_) => format!("{node} wrote"),
+    }
+}
+
 /// A node, the time, and what its links know.
 pub(super) struct Table<'a> {
+    /// The number of the results, once there are some.
+    pub(super) results: u64,
     pub(super) cluster: Cluster<'a>,
     pub(super) now: Instant,
     pub(super) facts: Facts,
+    pub(super) saved: Saved,
     pub(super) first: Vec<String>,
 }
 
@@ -140,7 +164,8 @@ impl<'a> Table<'a> {
         let cluster = Cluster::new(now, &whole.design, config, terms, &mut out);
         let cluster = cluster.expect("the run can continue with its members");
         let first = out.iter().map(brief).collect();
-        Table { cluster, now, facts: Facts::new(now), first }
+        let saved = Saved::default();
+        Table { results: 0, cluster, now, facts: Facts::new(now), saved, first }
     }
 
     /// The effects as they are.
@@ -158,6 +183,18 @@ impl<'a> Table<'a> {
         self.input(Input::Event(event))
     }
 
+    /// A neighbour passes on what a node says.
+    pub(super) fn told(&mut self, from: NodeId, node: NodeId, said: Said) -> Vec<String> {
+        let membership = self.cluster.part().membership.id;
+        let statement = Statement::signed(&Named(node), (node, node), (membership, 0), said);
+        self.event(Event::Told { from, statements: vec![statement] })
+    }
+
+    /// A node says that it has written the same results.
+    pub(super) fn wrote(&mut self, node: NodeId) -> Vec<String> {
+        self.told(node, node, Said::Written(self.results))
+    }
+
     /// Lets time pass.
     pub(super) fn after(&mut self, seconds: f64) -> Vec<String> {
         let tick = self.tick(seconds);
@@ -172,9 +209,8 @@ impl<'a> Table<'a> {
 
     /// The links are open; this node has checkpoints of these rounds.
     pub(super) fn opened(&mut self, rounds: &[u64]) {
-        let id = |&rounds: &u64| CheckpointId { membership: 0, rounds };
-        let kept = rounds.iter().map(id).collect();
-        let saved = Saved { nodes: vec![(B, kept)], ..Saved::default() };
+        self.saved = saved(rounds);
+        let saved = self.saved.clone();
         let opened = Opened { saved, has_started: true, ..Opened::default() };
         assert_eq!(self.input(Input::Opened(Ok(opened))), [] as [&str; 0]);
     }
@@ -187,20 +223,46 @@ impl<'a> Table<'a> {
         }
         self.event(Event::Start { from: C, message: ready(C, &[]) });
         self.after(0.1);
-        self.event(Event::Start { from: A, message: begin(0) });
+        let message = self.begin(&[], &[]);
+        self.event(Event::Start { from: A, message });
         assert_eq!(self.after(0.1), ["to 2: begin after 0", "restore round 0"]);
         self.input(Input::Restored(Ok(None)))
     }
 }
 
-pub(super) fn ready(node: NodeId, rounds: &[u64]) -> StartMessage {
-    let id = |&rounds: &u64| CheckpointId { membership: 0, rounds };
-    let kept = rounds.iter().map(id).collect();
-    StartMessage::Ready(Saved { nodes: vec![(node, kept)], ..Saved::default() })
+/// Checkpoints of these rounds, of the first of which all members have had one.
+pub(super) fn saved(rounds: &[u64]) -> Saved {
+    let kept: Vec<_> = rounds.iter().map(|&rounds| CheckpointId::new(0, rounds, &[])).collect();
+    let common = kept.first().copied().unwrap_or_default();
+    Saved { kept, common, history: Vec::new() }
 }
 
-pub(super) fn begin(rounds: u64) -> StartMessage {
-    StartMessage::Begin(Beginning { rounds, ..Beginning::default() })
+/// The report of a node in this membership, with its signature.
+pub(super) fn report(node: NodeId, membership: u64, saved: &Saved) -> CheckpointReport {
+    struct Signs(Named, u64);
+    impl Signer for Signs {
+        fn sign(&self, statement: &[u8]) -> Vec<u8> {
+            self.0.sign(&[&self.1.to_le_bytes()[..], &[0; 8], statement].concat())
+        }
+
+        fn verify(&self, _: NodeId, _: &[u8], _: &[u8]) -> bool {
+            unreachable!("it signs only")
+        }
+    }
+    CheckpointReport::new((node, 0), saved, &Signs(Named(node), membership))
+}
+
+pub(super) fn ready(node: NodeId, rounds: &[u64]) -> StartMessage {
+    StartMessage::Ready(Reports { nodes: vec![report(node, 0, &saved(rounds))], histories: vec![] })
+}
+
+impl Table<'_> {
+    /// The reports of all: this node has said its own, and a and c have checkpoints of these rounds.
+    pub(super) fn begin(&self, a: &[u64], c: &[u64]) -> StartMessage {
+        let nodes = [(A, saved(a)), (B, self.saved.clone()), (C, saved(c))];
+        let nodes = nodes.iter().map(|(node, saved)| report(*node, 0, saved)).collect();
+        StartMessage::Begin(Reports { nodes, histories: vec![] })
+    }
 }
 
 pub(super) fn leaves(node: NodeId, leaves: bool) -> Cause {

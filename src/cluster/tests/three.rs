@@ -4,10 +4,13 @@ use std::collections::VecDeque;
 
 use super::table::{A, B, C, Table, brief};
 use crate::{
-    cluster::{Effect, Input, Keeps, Opened, event::Event, message::Saved},
+    cluster::{Effect, Input, Keeps, Opened, event::Event, statements::news},
     drive::{self, Learner},
     gossip,
-    run::{ShardLearner, Whole, checkpoint::Every},
+    run::{
+        ShardLearner, Whole,
+        checkpoint::{Every, Written},
+    },
     units::{NodeId, Round},
 };
 
@@ -27,6 +30,10 @@ pub(super) struct Three<'a> {
     inputs: VecDeque<(NodeId, Input)>,
     /// The frames from one node to another, and whether the core of the receiver holds one.
     frames: [[(VecDeque<Vec<u8>>, bool); 3]; 3],
+    /// Whether checkpoints are never durable.
+    pub(super) has_slow_disks: bool,
+    /// The greatest number of a statement that a node has told another one.
+    told: [[u64; 3]; 3],
     /// What each input has brought about, if anything.
     rows: Vec<(NodeId, String)>,
 }
@@ -42,11 +49,12 @@ impl<'a> Three<'a> {
             wish,
             inputs: VecDeque::new(),
             frames: Default::default(),
+            has_slow_disks: false,
+            told: [[0; 3]; 3],
             rows: Vec::new(),
         };
         for node in [A, B, C] {
-            let saved = Saved { nodes: vec![(node, Vec::new())], ..Saved::default() };
-            three.reply(node, Input::Opened(Ok(Opened { saved, ..Opened::default() })));
+            three.reply(node, Input::Opened(Ok(Opened::default())));
         }
         for (one, other) in [(A, B), (B, A), (B, C), (C, B)] {
             three.reply(one, Input::Event(Event::Up(other)));
@@ -116,6 +124,14 @@ impl<'a> Three<'a> {
                 self.reply(to, Input::Event(Event::Start { from: node, message }));
             }
             Effect::Restore { .. } => self.reply(node, Input::Restored(Ok(None))),
+            Effect::Tell(all) => {
+                for &to in if node == B { &[A, C][..] } else { &[B] } {
+                    let sent = &mut self.told[node.index()][to.index()];
+                    let statements = news(&all, sent);
+                    self.reply(to, Input::Event(Event::Told { from: node, statements }));
+                }
+            }
+            Effect::Write { .. } if self.has_slow_disks => {}
             Effect::Write { snapshot, .. } => {
                 self.reply(node, Input::Event(Event::Durable(snapshot.rounds.0)));
             }
@@ -165,6 +181,7 @@ impl<'a> Three<'a> {
             gossip::Effect::Conclude { own, mean } => {
                 let conclusion = drive::Conclusion::new(&own, &mean, drive::Elapsed::default());
                 let record = learner.conclude(&conclusion);
+                self.nodes[node.index()].0.results = Written::of(&mean, &[]).number;
                 self.reply(node, Input::Core(gossip::Input::Record(record)));
             }
             _ => {}
@@ -188,6 +205,7 @@ fn named(input: &Input) -> String {
         Input::Event(Event::Taken(peer)) => format!("taken by {peer}"),
         Input::Event(Event::Computed(_)) => "gradient".into(),
         Input::Event(Event::Start { from, message }) => format!("{from} says {message:?}"),
+        Input::Event(Event::Told { from, .. }) => format!("told by {from}"),
         Input::Event(event) => format!("{event:?}"),
         Input::Core(gossip::Input::Record(_)) => "record".into(),
         Input::Core(input) => format!("{input:?}"),

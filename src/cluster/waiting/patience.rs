@@ -1,6 +1,8 @@
 //! How long a node waits without progress, and when it waits no longer.
 //!
-//! * Upon an event of the rounds, or bytes that have moved: there is progress.
+//! * Upon a frame, a piece of one, or what this node has done itself: there is progress.
+//! * Upon bytes of frames at [a least rate](LEAST_RATE): the same. Fewer are none: a member that
+//!   sends a byte now and then is awaited no longer than a silent one.
 //! * A lost link has a deadline of its own, and the patience with the others begins again. A link
 //!   that only breaks and returns carries nothing, though: after its deadline and the patience
 //!   together it is given up, however often it returned.
@@ -13,17 +15,22 @@ use super::{
     pace::Alive,
 };
 
+/// The bytes of frames a second, over all links and both ways, that are progress: those of a modem.
+/// A large frame on a slow link counts: 2 Mbit/s are sixty times as many. A piece of a frame takes
+/// four minutes at this rate, less than a neighbour that computes may take (`run.work_s`).
+const LEAST_RATE: f64 = 4096.0;
+
 /// What a node has seen of the progress of its run.
 #[derive(Debug)]
 pub(crate) struct Patience {
     /// The last progress, or the last look at which a link was lost.
     progress: Instant,
-    /// The time at which something was carried last.
-    carried: Instant,
-    /// The first look since then at which a link was lost.
+    /// The first look since something was carried last at which a link was lost.
     broke: Option<Instant>,
     next_look: Instant,
-    /// The bytes that had moved at the last look.
+    /// The time at which something was carried last.
+    carried: Instant,
+    /// The bytes that had moved by then.
     bytes: u64,
 }
 
@@ -65,14 +72,14 @@ impl Patience {
         }
     }
 
-    /// An event of the rounds came.
-    pub(crate) fn moved(&mut self, now: Instant) {
+    /// There was progress, and so many bytes have moved.
+    pub(crate) fn moved(&mut self, now: Instant, bytes: u64) {
         (self.progress, self.next_look) = (now, now + WARNING_INTERVAL);
-        self.carries(now);
+        self.carries(now, bytes);
     }
 
-    fn carries(&mut self, now: Instant) {
-        (self.carried, self.broke) = (now, None);
+    fn carries(&mut self, now: Instant, bytes: u64) {
+        (self.carried, self.bytes, self.broke) = (now, bytes, None);
     }
 
     /// Since when there is no progress.
@@ -89,13 +96,14 @@ impl Patience {
     pub(crate) fn look(&mut self, seen: &Seen, limits: &Limits) -> Verdict {
         let now = seen.now;
         self.next_look = now + WARNING_INTERVAL;
-        if seen.bytes != self.bytes {
-            // A large frame on a slow link is progress.
-            (self.bytes, self.progress) = (seen.bytes, now);
-            self.carries(now);
+        let moved = seen.bytes.saturating_sub(self.bytes);
+        let least = LEAST_RATE * now.saturating_duration_since(self.carried).as_secs_f64();
+        if moved > 0 && moved as f64 >= least {
+            self.progress = now;
+            self.carries(now, seen.bytes);
         }
         if seen.computing {
-            self.carries(now);
+            self.carries(now, seen.bytes);
         }
         let work = seen.beat.filter(|beat| !beat.absent && beat.when > self.carried);
         if seen.lost {
@@ -150,6 +158,17 @@ mod tests {
         computes: impl Fn(u64) -> bool,
         beats: impl Fn(u64) -> Option<bool>,
     ) -> (Option<u64>, Verdict) {
+        over_with(limits, is_lost, computes, beats, |_| 0)
+    }
+
+    /// The same where so many bytes have moved by a second.
+    fn over_with(
+        limits: &Limits,
+        is_lost: impl Fn(u64) -> bool,
+        computes: impl Fn(u64) -> bool,
+        beats: impl Fn(u64) -> Option<bool>,
+        moved: impl Fn(u64) -> u64,
+    ) -> (Option<u64>, Verdict) {
         let started = Instant::now();
         let at = |second: u64| started + Duration::from_secs(second);
         let (mut patience, mut last, mut beat) = (Patience::new(started, 0), Verdict::Quiet, None);
@@ -161,7 +180,8 @@ mod tests {
                 continue;
             }
             let (lost, computing) = (is_lost(second), computes(second));
-            match patience.look(&Seen { now, bytes: 0, lost, computing, beat }, limits) {
+            let bytes = moved(second);
+            match patience.look(&Seen { now, bytes, lost, computing, beat }, limits) {
                 Verdict::Over(_) => return (Some(second), last),
                 verdict => last = verdict,
             }
@@ -173,6 +193,26 @@ mod tests {
     fn silence_ends_with_the_patience() {
         let (when, last) = over(&LIMITS, |_| false, |_| false, |_| None);
         assert_eq!((when, last), (Some(60), Verdict::Waits));
+    }
+
+    /// A member that sends one byte now and then is awaited no longer than a silent one. A large
+    /// frame on a slow link is progress, also if it comes in bursts.
+    #[test]
+    fn bytes_count_at_a_least_rate() {
+        let when = |bytes: &dyn Fn(u64) -> u64| {
+            over_with(&LIMITS, |_| false, |_| false, |_| None, bytes).0
+        };
+        assert_eq!(when(&|second| second / 59), Some(60));
+        assert_eq!(when(&|second| second * LEAST_RATE as u64 / 2), Some(60));
+        assert_eq!(when(&|second| second * LEAST_RATE as u64), None);
+        // 2 Mbit/s, and the same in a burst each 50 seconds.
+        assert_eq!(when(&|second| second * 250_000), None);
+        assert_eq!(when(&|second| second / 50 * 50 * 250_000), None);
+        // The frame is not complete, and nothing more comes.
+        assert_eq!(when(&|second| second.min(100) * 250_000), Some(160));
+        // Nor do such bytes help a link that is lost again and again.
+        let lost = over_with(&LIMITS, |_| true, |_| false, |_| None, |second| second / 59).0;
+        assert_eq!(lost, Some(660));
     }
 
     #[test]

@@ -1,14 +1,20 @@
 //! What a hostile member says: any message that a link passes on, with its own signature, or as it
 //! has heard it.
 
+use std::collections::BTreeMap;
+
 use super::Kind;
 use crate::{
     cluster::{
         members::{
             assembly::{News, View, statement},
-            keys::{Keys, Named},
+            keys::{Keys, Named, OfMembers},
         },
-        message::{Beginning, CheckpointId, CheckpointSchedule, MOST_ROUNDS, Saved, StartMessage},
+        message::{
+            CheckpointId, CheckpointReport, CheckpointSchedule, MOST_ROUNDS, Reports, Saved,
+            StartMessage,
+        },
+        statements::{Said, Shared, Statement},
     },
     drive::{Change, Membership},
     faults::wire::Message,
@@ -32,6 +38,11 @@ pub(super) struct Known<'w> {
     /// The nodes below this one in the spanning tree of these members, and itself, by their numbers
     /// among them.
     pub below: Vec<NodeId>,
+    /// What each other member has really reported, by its number among them, if it has.
+    pub reports: BTreeMap<NodeId, Reports>,
+    /// The number of its own attempt, and what signs for it among these members.
+    pub attempt: u64,
+    pub signer: OfMembers,
     /// The checkpoints that the other end has, and the history and the schedule that this node has.
     pub checkpoints: Vec<CheckpointId>,
     pub history: Vec<Change>,
@@ -40,8 +51,8 @@ pub(super) struct Known<'w> {
     pub results: Option<u64>,
     /// The greatest id of a membership that a node has recorded.
     pub newest: u64,
-    /// The greatest number of its own views.
-    pub number: u64,
+    /// The choice and the number of its newest view.
+    pub number: (u64, u64),
     pub heard: &'w [Message],
 }
 
@@ -65,18 +76,28 @@ fn members(known: &Known<'_>) -> impl Iterator<Item = NodeId> + use<> {
 pub(super) fn message(kind: Kind, rng: &mut Sequence, known: &Known<'_>) -> Option<Message> {
     let start = |message| Some(Message::Start(message));
     match kind {
-        Kind::Ready => start(StartMessage::Ready(ready(rng, known))),
+        Kind::Ready => start(StartMessage::Ready(reports(rng, known, &known.below)?)),
         Kind::Waiting => start(StartMessage::Waiting("a node waits for another one".into())),
-        Kind::Begin => start(StartMessage::Begin(begin(rng, known))),
-        Kind::Written => start(StartMessage::Written),
-        Kind::Over => start(StartMessage::Over),
+        Kind::Begin => {
+            let all: Vec<NodeId> = members(known).collect();
+            start(StartMessage::Begin(reports(rng, known, &all)?))
+        }
         Kind::Views | Kind::RaisedViews | Kind::FinalViews if known.chooses => {
             let news = News { views: vec![(known.me, view(kind, rng, known))] };
             news.is_valid(known.topology).then_some(Message::Start(StartMessage::Assembly(news)))
         }
         Kind::Echoes => echo(rng, known),
-        Kind::Saved => Some(Message::Saved(saved(rng, known))),
-        Kind::Schedule => Some(Message::Schedule(schedule(rng, known))),
+        Kind::Saved => states(rng, known, |rng| Said::Saved(round(rng, known))),
+        Kind::Written => states(rng, known, |rng| {
+            Said::Written(known.results.filter(|_| flag(rng)).unwrap_or_else(|| rng.word()))
+        }),
+        Kind::Vectors => states(rng, known, |rng| {
+            let fingerprint = u128::from(rng.word()).to_le_bytes();
+            Said::Shared(Shared { round: rng.below(known.rounds), flight: 0, fingerprint })
+        }),
+        Kind::Schedule if known.membership.place(known.me) == Some(NodeId(0)) => {
+            states(rng, known, |rng| Said::Schedule(schedule(rng, known)))
+        }
         Kind::Goodbyes => Some(Message::Goodbye(None)),
         Kind::Leaves => Some(Message::Goodbye(Some(cause(rng, known)))),
         _ => None,
@@ -95,13 +116,13 @@ fn round(rng: &mut Sequence, known: &Known<'_>) -> u64 {
 }
 
 /// Up to three checkpoints that a member can have, ascending.
-fn checkpoints(rng: &mut Sequence, known: &Known<'_>) -> Vec<CheckpointId> {
+fn checkpoints(rng: &mut Sequence, known: &Known<'_>, history: &[Change]) -> Vec<CheckpointId> {
     let id = known.membership.id;
     let before = known.checkpoints.first().map_or(id, |first| first.membership.min(id));
     let mut all: Vec<CheckpointId> = (0..rng.below(4))
-        .map(|_| CheckpointId {
-            membership: if rng.below(4) == 0 { before } else { id },
-            rounds: round(rng, known),
+        .map(|_| {
+            let membership = if rng.below(4) == 0 { before } else { id };
+            CheckpointId::within(membership, round(rng, known), history)
         })
         .collect();
     all.sort_unstable();
@@ -110,34 +131,35 @@ fn checkpoints(rng: &mut Sequence, known: &Known<'_>) -> Vec<CheckpointId> {
     all
 }
 
-/// Checkpoints of this node and of those below it.
-fn ready(rng: &mut Sequence, known: &Known<'_>) -> Saved {
-    let nodes = known.below.iter().map(|node| (*node, checkpoints(rng, known))).collect();
-    let mut saved = Saved { nodes, ..Saved::default() };
-    saved.common = match rng.below(3) {
-        0 => CheckpointId::default(),
-        _ => saved.newest(),
-    };
-    saved.history = history(rng, known);
-    saved
-}
-
-fn history(rng: &mut Sequence, known: &Known<'_>) -> Vec<Change> {
-    if flag(rng) { known.history.clone() } else { Vec::new() }
-}
-
-fn begin(rng: &mut Sequence, known: &Known<'_>) -> Beginning {
-    let from_mean = flag(rng);
-    let rounds = if rng.below(3) == 0 { 0 } else { round(rng, known) };
-    let mut at = Beginning { rounds, from_mean: from_mean && rounds > 0, ..Beginning::default() };
-    if at.from_mean {
-        at.without = some(rng, members(known));
-        // Some node has a model.
-        let giver = NodeId::from(rng.below(known.membership.members.len() as u64) as usize);
-        at.without.retain(|node| *node != giver);
+/// What these members report: the others what is true, and this node something that it can have.
+fn reports(rng: &mut Sequence, known: &Known<'_>, nodes: &[NodeId]) -> Option<Reports> {
+    let place = known.membership.place(known.me)?;
+    let mut all = Reports::default();
+    for node in nodes {
+        match *node == place {
+            true => all.add(&own(place, rng, known)),
+            false => all.add(known.reports.get(node)?),
+        }
     }
-    at.history = history(rng, known);
-    at
+    Some(all)
+}
+
+fn own(place: NodeId, rng: &mut Sequence, known: &Known<'_>) -> Reports {
+    let history = if flag(rng) { known.history.clone() } else { Vec::new() };
+    let kept = checkpoints(rng, known, &history);
+    let common = match rng.below(3) {
+        0 => CheckpointId::default(),
+        _ => kept.last().copied().unwrap_or_default(),
+    };
+    let saved = Saved { kept, common, history: Vec::new() };
+    let report = CheckpointReport::new((place, attempt(rng, known)), &saved, &known.signer);
+    let histories = if history.is_empty() { Vec::new() } else { vec![history] };
+    Reports { nodes: vec![report], histories }
+}
+
+/// Its attempt at the run: mostly that of its program.
+fn attempt(rng: &mut Sequence, known: &Known<'_>) -> u64 {
+    if rng.below(8) == 0 { rng.word() } else { known.attempt }
 }
 
 /// A view of this node itself, with its signature.
@@ -163,8 +185,10 @@ fn view(kind: Kind, rng: &mut Sequence, known: &Known<'_>) -> View {
         1 => known.results,
         _ => Some(rng.word()),
     };
+    let (choice, number) = known.number;
     let mut view = View {
-        number: known.number + 1,
+        choice: choice + rng.below(2),
+        number: number + 1,
         linked,
         late,
         adopted,
@@ -190,17 +214,17 @@ fn echo(rng: &mut Sequence, known: &Known<'_>) -> Option<Message> {
     }
 }
 
-/// Checkpoints of nodes, as a neighbour passes them on.
-fn saved(rng: &mut Sequence, known: &Known<'_>) -> Vec<(NodeId, u64)> {
-    let nodes = match rng.below(3) {
-        0 => known.membership.place(known.me).into_iter().collect(),
-        _ => some(rng, members(known)),
-    };
-    let rounds = match rng.below(3) {
-        0 => u64::MAX,
-        _ => round(rng, known),
-    };
-    nodes.into_iter().map(|node| (node, rounds)).collect()
+/// Something that it says to all, with its signature.
+fn states(
+    rng: &mut Sequence,
+    known: &Known<'_>,
+    what: impl FnOnce(&mut Sequence) -> Said,
+) -> Option<Message> {
+    let place = known.membership.place(known.me)?;
+    let of = (known.membership.id, attempt(rng, known));
+    let said = what(rng);
+    let statement = Statement::signed(&Named(known.me), (place, known.me), of, said);
+    Some(Message::Statements(vec![statement]))
 }
 
 fn schedule(rng: &mut Sequence, known: &Known<'_>) -> CheckpointSchedule {

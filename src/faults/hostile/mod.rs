@@ -20,14 +20,17 @@ use crate::{
     cluster::{
         Input,
         event::Event,
-        message::{CheckpointId, StartMessage},
+        kept,
+        members::keys::{Keys, Named, OfMembers},
+        message::{CheckpointId, CheckpointReport, CheckpointSchedule, Reports, StartMessage},
+        part::Part,
+        statements::Said,
     },
     gossip::{
         frame::{self, Header},
         plan::{At, LAST_CALL, SETUP, STOP},
     },
     rng::{Purpose, Sequence, Stream},
-    status::Shared,
     units::{NodeId, Time},
 };
 
@@ -36,24 +39,24 @@ const MILLI: u64 = 1_000_000;
 /// What a hostile member does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// Checkpoints of itself and of those below it, within the bounds of the run.
+    /// Any checkpoints of itself, with the reports of those below it, or of all members.
     Ready,
     Waiting,
-    /// Any place where the run is to begin.
     Begin,
-    /// That it and those below it have their results; that all have.
+    /// That it has any results.
     Written,
-    Over,
     /// Its own views with any links: of the newest membership, of a later one, and of the end.
     Views,
     RaisedViews,
     FinalViews,
     /// What it or others have said before.
     Echoes,
-    /// Reports and schedules of checkpoints.
+    /// That it has any checkpoint; a schedule, if it is the first member.
     Saved,
     Schedule,
-    /// Any state, fingerprint and nodes for which it waits.
+    /// Another fingerprint of what it has sent.
+    Vectors,
+    /// Any state, and any nodes for which it waits.
     Records,
     /// That another program has the key of its neighbour.
     Rival,
@@ -82,13 +85,13 @@ pub(super) const ALL: [Kind; 22] = [
     Kind::Waiting,
     Kind::Begin,
     Kind::Written,
-    Kind::Over,
     Kind::Views,
     Kind::RaisedViews,
     Kind::FinalViews,
     Kind::Echoes,
     Kind::Saved,
     Kind::Schedule,
+    Kind::Vectors,
     Kind::Records,
     Kind::Rival,
     Kind::Goodbyes,
@@ -130,8 +133,8 @@ pub(super) struct Hostile {
     /// How often it has done each.
     pub times: BTreeMap<Kind, u64>,
     heard: Vec<Message>,
-    /// The greatest number of its own views.
-    number: u64,
+    /// The choice and the number of its newest view.
+    number: (u64, u64),
     /// The first frame that it has sent to a neighbour in each place of the spanning tree.
     frames: BTreeMap<(NodeId, At), Arc<Vec<u8>>>,
     /// Until when it takes part in another membership.
@@ -157,7 +160,7 @@ impl Hostile {
             rng,
             times: BTreeMap::new(),
             heard: Vec::new(),
-            number: 0,
+            number: (0, 0),
             frames: BTreeMap::new(),
             visits: None,
             blames: None,
@@ -184,7 +187,8 @@ impl Hostile {
     fn remember(&mut self, message: &Message) {
         if let Message::Start(StartMessage::Assembly(news)) = message {
             let own = news.views.iter().filter(|(node, _)| *node == self.node);
-            self.number = own.map(|(_, view)| view.number).fold(self.number, u64::max);
+            let numbers = own.map(|(_, view)| (view.choice, view.number));
+            self.number = numbers.fold(self.number, Ord::max);
         }
         if self.does(Kind::Echoes) && !matches!(message, Message::Goodbye(_)) {
             let at = self.heard.len();
@@ -250,7 +254,7 @@ impl World<'_> {
                 Some(other) => {
                     let is_both = self.hostile.as_mut().is_some_and(|it| it.rng.below(2) == 0);
                     if is_both {
-                        self.pass_on(wire, side, message);
+                        self.carry(wire, side, message);
                     }
                     Some(other)
                 }
@@ -337,24 +341,18 @@ impl World<'_> {
                 let Some(hostile) = &mut self.hostile else { return };
                 let rounds = design.experiment.run.rounds;
                 let record = grammar::record(&mut hostile.rng, &design.topology, rounds);
-                let (round, fingerprint) = (hostile.rng.below(rounds), hostile.rng.word());
                 let now = self.instant();
                 let Some(program) = &mut self.machines[node.index()].program else { return };
                 program.waits_for.clone_from(&record.waits_for);
-                if fingerprint.is_multiple_of(8) {
-                    let fingerprint = u128::from(fingerprint).to_le_bytes();
-                    let vector = Shared { round, flight: 0, fingerprint };
-                    program.board.share(node, program.incarnation, vector);
-                }
                 program.board.say(now, record);
                 let told = &mut self.wires[wire].sides[side].told_records;
                 let news = program.board.news(now, told);
-                self.pass_on(wire, side, Message::Records(news));
+                self.carry(wire, side, Message::Records(news));
                 self.count_lie(kind);
             }
             kind => {
                 if let Some(message) = self.hostile_message(kind, wire, side) {
-                    self.pass_on(wire, side, message);
+                    self.carry(wire, side, message);
                 }
             }
         }
@@ -406,13 +404,24 @@ impl World<'_> {
             let all = (0..part.membership.members.len()).map(NodeId::from);
             all.filter(|node| tree.is_below(*node, place)).collect()
         });
-        let id = |(membership, rounds): (u64, u64)| CheckpointId { membership, rounds };
-        let own = self.machines[me.index()].program.as_ref()?.checkpoints.available().ok()?;
+        let id = |(membership, rounds, history)| CheckpointId { membership, rounds, history };
+        let keys: Arc<dyn Keys> = Arc::new(Named(me));
+        let signer = OfMembers::new(&keys, part, Vec::new());
+        let place = part.membership.place(me).unwrap_or_default();
+        let own_program = self.machines[me.index()].program.as_ref()?;
+        let attempt = own_program.incarnation;
+        let own = own_program.checkpoints.available().ok()?;
         let results = program.checkpoints.results.as_ref();
         let results = results.map(|written| written.number).or_else(|| {
             let made = other.results.as_ref()?;
             Some(crate::run::checkpoint::Written::of(&made.mean, &made.history).number)
         });
+        let schedule = own_program.statements.iter().rev().find_map(|(_, one)| match one.said {
+            Said::Schedule(schedule) => Some(schedule),
+            _ => None,
+        });
+        let schedule = schedule.unwrap_or_else(CheckpointSchedule::default);
+        let reports = self.true_reports(part);
         let hostile = self.hostile.as_mut()?;
         let known = Known {
             me,
@@ -422,9 +431,12 @@ impl World<'_> {
             membership: &part.membership,
             chooses: program.chooses,
             below,
+            reports,
+            attempt,
+            signer: signer.of(place, &keys),
             checkpoints: program.checkpoints.available().ok()?.0.into_iter().map(id).collect(),
             history: own.1.map_or(Vec::new(), |newest| newest.history),
-            schedule: self.wires[wire].sides[side].told.schedule,
+            schedule,
             results,
             newest,
             number: hostile.number,
@@ -433,8 +445,33 @@ impl World<'_> {
         let message = grammar::message(kind, &mut hostile.rng, &known)?;
         hostile.count(kind);
         if let Message::Start(StartMessage::Assembly(_)) = &message {
-            hostile.number += 1;
+            hostile.remember(&message);
         }
         Some(message)
+    }
+
+    /// What the members report that have opened the links of this membership: those in the rounds
+    /// have done so before.
+    fn true_reports(&self, part: &Part<'_>) -> BTreeMap<NodeId, Reports> {
+        let one = |(place, number): (usize, &NodeId)| {
+            let (place, program) =
+                (NodeId::from(place), self.machines[number.index()].program.as_ref()?);
+            let is_there = program.incarnation > 0 && !program.chooses;
+            if !is_there || program.cluster.part().membership != part.membership {
+                return None;
+            }
+            if let Some(begins) = &program.begins {
+                let own = begins.nodes.iter().filter(|report| report.node == place);
+                let (nodes, histories) = (own.cloned().collect(), begins.histories.clone());
+                return Some((place, Reports { nodes, histories }));
+            }
+            let (saved, _) = kept::saved(Some(&program.checkpoints)).ok()?;
+            let keys: Arc<dyn Keys> = Arc::new(Named(*number));
+            let signer = OfMembers::new(&keys, part, Vec::new()).of(place, &keys);
+            let report = CheckpointReport::new((place, program.incarnation), &saved, &signer);
+            let histories = if saved.history.is_empty() { Vec::new() } else { vec![saved.history] };
+            Some((place, Reports { nodes: vec![report], histories }))
+        };
+        part.membership.members.iter().enumerate().filter_map(one).collect()
     }
 }

@@ -39,7 +39,11 @@ impl Node {
             let signatures = &self.trees.averaging.signatures;
             let notice = Notice::read(&at, sealed.payload, signatures).map_err(wrong)?;
             self.transfer.recycle(from, bytes, out);
-            return self.end_after(notice, Some(from)).map_err(wrong);
+            // Who passes it on has not chosen the round: the node that asks has signed it. A notice
+            // of this node comes back from nobody who has heard it in this attempt.
+            let peer = if notice.by == self.id { from } else { notice.by };
+            let ended = self.end_after(notice, Some(from));
+            return ended.map_err(|reason| Failure::Peer { peer, reason });
         }
         if at.flight == TALLY {
             sealed

@@ -9,7 +9,7 @@ use crate::{
         program::Program,
         snapshot::{Rejoin, Snapshot},
         traffic::Traffic,
-        tree::{Averaging, INITIAL, TreePlan},
+        tree::{Averaging, Givers, INITIAL, TreePlan},
     },
     state::{State, Visitor},
     units::Round,
@@ -37,6 +37,7 @@ impl Node {
         let mut node = Node::new(NodeConfig { initial_from: None, setup, ..config });
         node.transfer.count_from(traffic, &[]);
         node.stopping = patience.map(|patience| node.watch(patience, rounds));
+        let givers = Givers::These(givers);
         let initial = Averaging { givers, ..node.trees.averaging.clone() };
         let (topology, readers) = (&node.topology, node.trees.readers);
         let plan = TreePlan::models(topology, INITIAL, node.parameters, &initial, readers);

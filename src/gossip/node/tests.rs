@@ -371,6 +371,21 @@ fn an_early_end() {
     let late = refused("the run is to end after round 0, and round 1 has started");
     script.push((arrives(told(0)), vec![recycle(told(0)), late]));
     plays("a notice that comes too late", long(), script);
+    // The node that has signed it is named, and not the one that passes it on.
+    let told = |by| sealed(at(0, STOP, 0), &asked(by));
+    for (by, named) in [(2, NodeId(2)), (1, OTHER), (0, OTHER)] {
+        let mut node = long();
+        for (input, _) in until(4) {
+            node.handle(input, &mut Vec::new());
+        }
+        let mut effects = Vec::new();
+        node.handle(arrives(told(by)), &mut effects);
+        let blamed = effects.iter().find_map(|effect| match effect {
+            Effect::Failed(failure) => failure.culprit(),
+            _ => None,
+        });
+        assert_eq!(blamed, Some(named), "{effects:?}");
+    }
 }
 
 /// The notice that the model of the lowest loss is the result comes from the root: node 1 believes
@@ -465,7 +480,11 @@ fn parts_of_an_update_leave_before_the_whole() {
     let header = Header { at: at(0, 1, 0), replica: Some(frame::replica_digest(&x)) };
     frame::seal(&header, None, &mut last);
     // All nodes have the same model.
-    let fingerprint = crate::digest::fingerprint(&x);
+    let mut hasher = crate::digest::Hasher::default();
+    hasher.add_number(0);
+    hasher.add_bytes(&last[15..19]);
+    hasher.add_floats(&x[..1]);
+    let fingerprint = hasher.fingerprint();
     let shared = Effect::Shared { round, flight: 1, of: NodeId(1), fingerprint };
     let script = [
         (Input::Start, vec![request]),

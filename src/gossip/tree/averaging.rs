@@ -5,11 +5,41 @@ use std::fmt;
 use super::signatures::Signatures;
 use crate::units::NodeId;
 
+/// The nodes that give a model.
+#[derive(Clone, Debug)]
+pub(crate) enum Givers {
+    /// All nodes, of which there are so many. Each node has this: a list would have their square.
+    All(usize),
+    /// These nodes, ascending.
+    These(Vec<NodeId>),
+}
+
+impl Default for Givers {
+    fn default() -> Givers {
+        Givers::These(Vec::new())
+    }
+}
+
+impl Givers {
+    pub(crate) fn contains(&self, node: NodeId) -> bool {
+        match self {
+            Givers::All(nodes) => node.index() < *nodes,
+            Givers::These(nodes) => nodes.contains(&node),
+        }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Givers::All(nodes) => *nodes,
+            Givers::These(nodes) => nodes.len(),
+        }
+    }
+}
+
 /// Whose models a mean is of, and how it is formed.
 #[derive(Clone, Default)]
 pub(crate) struct Averaging {
-    /// The nodes that give a model, ascending.
-    pub givers: Vec<NodeId>,
+    pub givers: Givers,
     /// How many of them may give wrong ones. `None`: their sum is formed on the way up.
     pub liars: Option<usize>,
     /// The SHA-256 that each model must have, in hexadecimal digits.
@@ -20,8 +50,7 @@ pub(crate) struct Averaging {
 impl Averaging {
     /// The plain mean of the models of all nodes.
     pub(crate) fn of_all(nodes: usize) -> Averaging {
-        let givers = (0..nodes).map(NodeId::from).collect();
-        Averaging { givers, ..Averaging::default() }
+        Averaging { givers: Givers::All(nodes), ..Averaging::default() }
     }
 
     /// The mean of `vectors` vectors of `len` numbers, of which `at(i, k)` is number k of vector i:
@@ -51,7 +80,7 @@ impl Averaging {
     /// How many values are left out at each end of a coordinate: a quarter, at least as many as may
     /// be wrong, and so many that a value remains.
     fn left_out(&self) -> usize {
-        let givers = self.givers.len();
+        let givers = self.givers.count();
         self.liars.unwrap_or(0).max(givers / 4).min(givers.saturating_sub(1) / 2)
     }
 }

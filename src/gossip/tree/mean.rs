@@ -85,7 +85,7 @@ impl Mean {
     fn form(&mut self) {
         self.mean = match &mut self.gathered {
             Gathered::Sum(sum) => {
-                let models = self.averaging.givers.len() as f64;
+                let models = self.averaging.givers.count() as f64;
                 std::mem::take(sum).into_iter().map(|sum| (sum / models) as f32).collect()
             }
             Gathered::Each(records) => {
@@ -100,7 +100,7 @@ impl Mean {
 
 /// Checks the model of a node, of `len` numbers, or that it gives none.
 fn check(averaging: &Averaging, len: usize, node: NodeId, model: &[u8]) -> Received {
-    let gives = averaging.givers.contains(&node);
+    let gives = averaging.givers.contains(node);
     let length = if gives { 4 * len } else { 0 };
     let wrong = |what: String| Err(Malformed(format!("the model of node {node}: {what}")));
     if model.len() != length {

@@ -16,7 +16,7 @@ mod signed;
 
 pub(crate) use super::plan::{INITIAL, MEAN, TALLY};
 pub use super::plan::{LAST_CALL, SETUP, STOP, SUMMARY};
-pub(crate) use averaging::Averaging;
+pub(crate) use averaging::{Averaging, Givers};
 pub use mean::Mean;
 pub(crate) use plan::{EndOfCalls, Leaving, TreePlan, check, records_limit, setup_limit};
 pub use plan::{RECORD_LIMIT, Readers, SETUP_LIMIT};

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 
 use super::status::Status;
 use crate::{
-    cluster::{event::Event, message::StartMessage},
+    cluster::{event::Event, message::StartMessage, statements::Retained},
     gossip::Cause,
     net::{host::Host, runtime::SHUTDOWN},
     units::NodeId,
@@ -53,6 +53,11 @@ impl Links {
     /// Sends a start message. A new one replaces an older one that was not sent yet.
     pub(super) fn send_start(&self, to: NodeId, message: StartMessage) {
         self.host.send_start(to, message);
+    }
+
+    /// Tells all neighbours what is new of this.
+    pub(super) fn tell(&self, statements: Retained) {
+        self.host.tell(statements);
     }
 
     /// The state of the links.

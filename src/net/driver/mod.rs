@@ -255,13 +255,6 @@ impl Driver<'_> {
             let wires = links.status().wires().clone();
             self.tell(now, Some(&facts), wires);
         }
-        for (number, reason) in self.board.contradictions() {
-            let part = self.cluster.part();
-            if let Some(peer) = part.numbers.iter().position(|node| *node == number) {
-                let peer = NodeId::from(peer);
-                self.inputs.push_back(Input::Event(Event::Contradicts { peer, reason }));
-            }
-        }
         self.feed(Input::Tick(Box::new(facts)));
     }
 

@@ -17,13 +17,13 @@ use crate::{
         effect::Remains,
         event::Event,
         kept::{self, Place},
-        message::{Beginning, Saved, Stamp},
+        message::{Beginning, Reports, Stamp},
     },
     drive::{Change, Conclusion, Elapsed, Ended, RunError},
     gossip::{self, Cause, OwnModel, snapshot::Snapshot},
     run::Checkpoint,
     state,
-    status::{Shared, State},
+    status::State,
     units::NodeId,
 };
 
@@ -49,16 +49,16 @@ impl Driver<'_> {
                     links.send_start(to, message);
                 }
             }
-            Effect::Publish(saves) => {
+            Effect::Tell(statements) => {
                 if let Some(links) = &self.links {
-                    links.status().publish(saves);
+                    links.tell(statements);
                 }
             }
             Effect::Pace { waits_for, share } => {
                 self.telling.pace(waits_for, share);
             }
-            Effect::Restore { at, node } => {
-                let restored = self.restore(&at, node);
+            Effect::Restore { at, node, reports } => {
+                let restored = self.restore(&at, node, reports);
                 self.inputs.push_back(Input::Restored(restored));
             }
             Effect::Begin { at, node } => {
@@ -107,11 +107,6 @@ impl Driver<'_> {
         let (Some(links), Some(work)) = (&mut self.links, &mut self.work) else { return Ok(()) };
         let inputs = &mut self.inputs;
         match effect {
-            gossip::Effect::Shared { round, flight, of, fingerprint } => {
-                let attempt = links.status().wires().get(&of).map_or(0, |wire| wire.attempt);
-                let number = self.members[of.index()];
-                self.board.share(number, attempt, Shared { round: round.0, flight, fingerprint });
-            }
             gossip::Effect::Send { to, frame } => links.send(to, frame),
             gossip::Effect::Recycle { from, buffer } => links.recycle(from, buffer),
             gossip::Effect::Compute { round, x, update, parts, overlaps } => {
@@ -150,7 +145,8 @@ impl Driver<'_> {
                 (work.model, work.mean) = (own.x, mean);
                 inputs.push_back(Input::Core(gossip::Input::Record(record)));
             }
-            gossip::Effect::Snapshot(_)
+            gossip::Effect::Shared { .. }
+            | gossip::Effect::Snapshot(_)
             | gossip::Effect::Finished(_)
             | gossip::Effect::Failed(_) => unreachable!("the cluster handles these"),
         }
@@ -175,11 +171,11 @@ impl Driver<'_> {
         if opening.chooses {
             let has_started = kept.is_some_and(|kept| kept.has_started());
             let newest = kept.map_or(0, |kept| kept.newest());
-            return Ok(Opened { setup, saved: Saved::default(), has_started, newest });
+            return Ok(Opened { has_started, newest, ..Opened::default() });
         }
-        let (saved, newest) = kept::saved(part.id, kept)?;
+        let (saved, newest) = kept::saved(kept)?;
         self.newest = newest;
-        Ok(Opened { setup, saved, ..Opened::default() })
+        Ok(Opened { attempt: self.board.number_attempt(), setup, saved, ..Opened::default() })
     }
 
     /// Goes back to a checkpoint.
@@ -187,10 +183,11 @@ impl Driver<'_> {
         &mut self,
         at: &Beginning,
         node: NodeId,
+        reports: Reports,
     ) -> Result<Option<crate::cluster::Restored>, RunError> {
         if let Some(links) = &self.links {
             // A link that breaks from now on is lost until its session is resumed.
-            links.status().begin(at.clone());
+            links.status().begin(reports);
         }
         let kept = self.checkpoints.as_ref();
         let is_of = |newest: &mut Checkpoint| newest.snapshot.rounds.0 == at.rounds;
@@ -216,7 +213,6 @@ impl Driver<'_> {
         let learner = (self.learner.clone(), self.ends.clone());
         let status = links.status().clone();
         self.telling.begin(Instant::now(), at.rounds, before.0);
-        self.board.begin(links.host.attempt());
         let work = Work::new(before, learner, saver, own.clone(), status);
         self.observer.members(&self.members);
         self.observer.begins(&work.learner.lent);

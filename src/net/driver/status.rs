@@ -14,11 +14,11 @@ use litemap::LiteMap;
 use crate::{
     cluster::{
         Facts,
-        message::{Beginning, Saves},
+        message::Reports,
         part::Part,
         waiting::pace::{Alive, Pace, Paces},
     },
-    net::{link::wire::Message, transport::dial::Reached},
+    net::transport::dial::Reached,
     status::{AtWork, Board, State as Doing},
     units::NodeId,
 };
@@ -52,10 +52,8 @@ pub struct Status {
     /// What has moved over each link, and how it is connected.
     wires: Mutex<LiteMap<NodeId, Wire>>,
     /// Where the run has started.
-    beginning: Mutex<Option<Beginning>>,
+    beginning: Mutex<Option<Reports>>,
     work: Mutex<Work>,
-    /// The checkpoints of all nodes, for the neighbours.
-    saves: Mutex<Saves>,
     /// What nodes say about themselves.
     board: Arc<Board>,
 }
@@ -70,8 +68,6 @@ pub(crate) struct Wire {
     pub rtt_ms: Option<f32>,
     /// Whether the newest connection goes through a relay.
     pub relayed: bool,
-    /// The random number of the neighbour's attempt at the run.
-    pub attempt: u64,
 }
 
 /// How old what a node has said may become while its core is at work.
@@ -101,17 +97,6 @@ struct Work {
     heard: LiteMap<NodeId, Alive>,
 }
 
-/// Messages for what is newer than `sent`, which is brought up to date.
-pub(crate) fn news(saves: &Saves, sent: &mut Saves) -> Vec<Message> {
-    let is_new = |(node, rounds): &(&NodeId, &u64)| sent.newest.get(*node) != Some(*rounds);
-    let newest = saves.newest.iter().filter(is_new);
-    let saved: Vec<(u32, u64)> = newest.map(|(node, rounds)| (node.0, *rounds)).collect();
-    let schedule = (saves.schedule != sent.schedule).then_some(saves.schedule);
-    sent.clone_from(saves);
-    let saved = (!saved.is_empty()).then_some(Message::Saved(saved));
-    saved.into_iter().chain(schedule.map(Message::Schedule)).collect()
-}
-
 impl Status {
     /// All links down, before the first attempt.
     pub(crate) fn new(neighbours: impl Iterator<Item = NodeId>, board: Arc<Board>) -> Status {
@@ -125,7 +110,6 @@ impl Status {
             wires: Mutex::default(),
             beginning: Mutex::default(),
             work: Mutex::default(),
-            saves: Mutex::default(),
             board,
         }
     }
@@ -223,12 +207,12 @@ impl Status {
 
     /// The run begins or continues here: a link that breaks from now on is lost until its session
     /// is resumed.
-    pub(crate) fn begin(&self, beginning: Beginning) {
+    pub(crate) fn begin(&self, beginning: Reports) {
         *self.beginning.lock().unwrap_or_else(PoisonError::into_inner) = Some(beginning);
     }
 
-    /// Where the run has started.
-    pub(crate) fn beginning(&self) -> Option<Beginning> {
+    /// The reports from which it follows where the run has started.
+    pub(crate) fn beginning(&self) -> Option<Reports> {
         self.beginning.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -278,16 +262,6 @@ impl Status {
         self.wires.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The checkpoints that are known, for the neighbours.
-    pub(crate) fn publish(&self, saves: Saves) {
-        *self.saves() = saves;
-    }
-
-    /// The checkpoints that neighbours are told of.
-    pub(crate) fn saves(&self) -> MutexGuard<'_, Saves> {
-        self.saves.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What the cluster must know of all this.
     pub(crate) fn facts(
         &self,
@@ -330,11 +304,6 @@ impl Status {
     /// There is a new connection to this neighbour.
     pub(crate) fn set_relayed(&self, node: NodeId, relayed: bool) {
         self.wires().entry(node).or_default().relayed = relayed;
-    }
-
-    /// The link is to the neighbour's attempt with this number.
-    pub(crate) fn set_attempt(&self, node: NodeId, attempt: u64) {
-        self.wires().entry(node).or_default().attempt = attempt;
     }
 
     /// Bytes of frames so far, both ways: a link on which they grow is slow, not dead.
@@ -427,7 +396,7 @@ mod tests {
         let now = Instant::now();
         let after = |ms: u64| now + Duration::from_millis(ms);
         assert_eq!(status.at_work(after(0)), None, "before the run no link is lost");
-        status.begin(Beginning::default());
+        status.begin(Reports::default());
         assert_eq!(status.at_work(after(0)), Some(AtWork::Reconnects));
         status.up(NodeId(1));
         assert_eq!(status.at_work(after(900)), None);

@@ -26,12 +26,9 @@ use super::{
     wire::{self, Message, Reason},
 };
 use crate::{
-    cluster::message::{Saves, StartMessage},
+    cluster::{message::StartMessage, statements::news},
     gossip::Cause,
-    net::{
-        driver::status::news,
-        transport::peers::{CONNECTED_AGAIN, Connection},
-    },
+    net::transport::peers::{CONNECTED_AGAIN, Connection},
     units::NodeId,
 };
 
@@ -53,7 +50,8 @@ struct Open {
     /// When a message was written last.
     spoke: Instant,
     sent_records: LiteMap<NodeId, u64>,
-    sent_saves: Saves,
+    /// The greatest number of a statement that was written.
+    sent: u64,
 }
 
 /// What is to be written.
@@ -131,6 +129,7 @@ impl Link {
         };
         tasks.spawn(async move { Done::Reader(reader.run().await) });
         tasks.spawn(listen(control_in, messages, last_received.clone()));
+        self.statements.mark_changed();
         let mut tick = time::interval(ACK_EVERY.min(self.deadlines.heartbeat));
         tick.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         Open {
@@ -145,7 +144,7 @@ impl Link {
             tick,
             spoke: Instant::now(),
             sent_records: LiteMap::new(),
-            sent_saves: Saves::default(),
+            sent: 0,
         }
     }
 
@@ -178,6 +177,9 @@ impl Link {
                 if opener == self.peer && self.programs.are_rivals() {
                     tokio::spawn(answer_rival(stream, self.name.clone(), self.programs));
                 }
+            }
+            Ok(()) = self.statements.changed() => {
+                turn.messages.extend(self.news(open));
             }
             Ok(()) = self.start_messages.changed() => {
                 let message = self.start_messages.borrow_and_update().clone();
@@ -212,11 +214,17 @@ impl Link {
         }
     }
 
-    /// What is new of checkpoints and of what nodes say about themselves; if it is nothing, from
-    /// time to time a heartbeat.
+    /// What the neighbour has not been told of what nodes say to all others.
+    fn news(&mut self, open: &mut Open) -> Vec<Message> {
+        let all = self.statements.borrow_and_update().clone();
+        let news = || Some(news(&all, &mut open.sent)).filter(|news| !news.is_empty());
+        std::iter::from_fn(news).map(Message::Statements).collect()
+    }
+
+    /// What is new of what nodes say about themselves; if it is nothing, from time to time a
+    /// heartbeat.
     fn signs_of_life(&self, open: &mut Open) -> Vec<Message> {
-        let saves = news(&self.status.saves(), &mut open.sent_saves);
-        let mut all: Vec<Message> = saves.into_iter().chain(self.records(open)).collect();
+        let mut all: Vec<Message> = self.records(open).into_iter().collect();
         if all.is_empty() && open.spoke.elapsed() >= self.deadlines.heartbeat {
             all.push(Message::Heartbeat);
         }
@@ -232,7 +240,7 @@ impl Link {
     }
 
     /// Writes messages, behind the acknowledgement and before the goodbye if they are due.
-    async fn write(&self, open: &mut Open, turn: Turn) -> Result<(), End> {
+    async fn write(&mut self, open: &mut Open, turn: Turn) -> Result<(), End> {
         let reason = |cause: Cause| Reason {
             node: cause.node.0,
             text: sentence(&cause.text),
@@ -244,7 +252,10 @@ impl Link {
             open.acknowledged = open.arrived.take();
             Message::Ack(open.acknowledged)
         });
-        let last = goodbye.is_some().then(|| self.records(open)).flatten();
+        let last: Vec<Message> = match &goodbye {
+            Some(_) => self.news(open).into_iter().chain(self.records(open)).collect(),
+            None => Vec::new(),
+        };
         let messages = ack.into_iter().chain(turn.messages).chain(last).chain(goodbye);
         #[cfg(test)]
         let messages = messages.flat_map(|message| super::liar::changed(&self.own, message));

@@ -148,9 +148,8 @@ impl Link {
         // A session with an earlier program of this node is of no use here.
         let continues = theirs.known == self.incarnation;
         let received = if continues { (theirs.received, theirs.partial) } else { (0, 0) };
-        let Hello { incarnation, program, because, .. } = theirs;
-        let exists = because != u32::MAX && (because as usize) < self.card.nodes();
-        let because = exists.then_some(NodeId(because));
+        let because = self.cause(&theirs);
+        let Hello { incarnation, program, .. } = theirs;
         Ok(Streams {
             control,
             outgoing,
@@ -161,6 +160,12 @@ impl Link {
             program,
             received,
         })
+    }
+
+    /// The node because of which the neighbour has gone back or chooses, as it says.
+    fn cause(&self, theirs: &Hello) -> Option<NodeId> {
+        let exists = theirs.because != u32::MAX && (theirs.because as usize) < self.card.nodes();
+        exists.then_some(NodeId(theirs.because))
     }
 
     /// Refuses a program whose key another one has, which stays.
@@ -184,7 +189,7 @@ impl Link {
         let section = match self.card.compare(self.node, theirs) {
             Verdict::Same { arithmetic } if !self.unused => return Ok(arithmetic),
             Verdict::Same { .. } | Verdict::OtherMembership => {
-                return Err(Refusal::OtherMembership);
+                return Err(Refusal::OtherMembership(self.cause(theirs)));
             }
             Verdict::Refused(what) => {
                 let error = ConfigError::at(
@@ -321,6 +326,6 @@ pub(crate) fn kind(message: &Message) -> &'static str {
         Message::Probe => "a probe",
         Message::Rival(_) => "a message about another program",
         Message::Status(_) => "records of nodes",
-        Message::Saved(_) | Message::Schedule(_) => "a message about checkpoints",
+        Message::Statements(_) => "statements of nodes",
     }
 }

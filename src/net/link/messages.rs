@@ -12,7 +12,8 @@ use super::{
 use crate::{
     cluster::{
         event::Event,
-        message::{Beginning, MOST_CHANGES, MOST_ROUNDS, Saved, StartMessage},
+        message::{CheckpointReport, MOST_CHANGES, MOST_ROUNDS, Reports, StartMessage},
+        statements::MOST_IN_MESSAGE,
     },
     drive::Change,
     gossip::Cause,
@@ -24,18 +25,16 @@ use crate::{
 const MOST_START_MESSAGES: u32 = 10_000;
 
 impl Link {
-    /// Whether nodes of this run can have these checkpoints.
-    fn is_possible(&self, saved: &Saved) -> bool {
-        let exists = |node: &NodeId| node.index() < self.nodes;
-        let Saved { nodes, history, .. } = saved;
+    /// Whether nodes of this run can report these checkpoints.
+    fn is_possible(&self, reports: &Reports) -> bool {
+        let Reports { nodes, histories } = reports;
+        let one = |report: &CheckpointReport| {
+            report.node.index() < self.nodes && report.kept.len() <= MOST_ROUNDS
+        };
         nodes.len() <= self.nodes
-            && nodes.iter().all(|(node, kept)| exists(node) && kept.len() <= MOST_ROUNDS)
-            && self.is_history(history)
-    }
-
-    /// Whether a run can begin or continue there.
-    fn is_place(&self, at: &Beginning) -> bool {
-        at.without.iter().all(|node| node.index() < self.nodes) && self.is_history(&at.history)
+            && nodes.iter().all(one)
+            && histories.len() <= nodes.len()
+            && histories.iter().all(|history| self.is_history(history))
     }
 
     /// Whether a run can have this history.
@@ -66,20 +65,21 @@ impl Link {
             }
             Message::Goodbye(Some(reason)) => return Some(self.left(&reason)),
             Message::Start(message) => return self.receive_start(message, goodbyes).err(),
-            Message::Saved(saved) => {
-                let exists = |&(node, _): &(u32, u64)| (node as usize) < self.nodes;
-                let saved = saved.into_iter().filter(exists);
-                let saved = saved.map(|(node, rounds)| (NodeId(node), rounds)).collect();
-                let _ = self.events.send(Event::Saved(saved));
+            Message::Statements(statements) if statements.len() > MOST_IN_MESSAGE => {
+                let length = statements.len();
+                return Some(End::Invalid(format!(
+                    "it sent {length} statements in one message: at most {MOST_IN_MESSAGE} are \
+                     accepted"
+                )));
+            }
+            Message::Statements(statements) => {
+                let _ = self.events.send(Event::Told { from: self.node, statements });
             }
             Message::Status(records) => self.hear(records, goodbyes),
             Message::Rival(text) => {
                 if !std::mem::replace(&mut goodbyes.told, true) {
                     tracing::warn!("node {} says: {}", self.name, sentence(&text));
                 }
-            }
-            Message::Schedule(schedule) => {
-                let _ = self.events.send(Event::Schedule(schedule));
             }
             other @ (Message::Hello(_) | Message::Text(..) | Message::Probe) => {
                 return Some(End::Invalid(format!(
@@ -114,14 +114,12 @@ impl Link {
     fn has_content(&self, message: &Message, goodbyes: &Goodbyes) -> bool {
         match message {
             Message::Ack(received) => *received >= self.outbox.lock().first(),
-            Message::Start(StartMessage::Written | StartMessage::Over) => self.status.has_started(),
             Message::Start(_) => !self.status.has_started(),
             message => {
                 let is_sign = matches!(
                     message,
                     Message::Heartbeat
-                        | Message::Saved(_)
-                        | Message::Schedule(_)
+                        | Message::Statements(_)
                         | Message::Rival(_)
                         | Message::Status(_)
                 );
@@ -174,11 +172,11 @@ impl Link {
     fn checked(&self, message: StartMessage) -> Result<StartMessage, End> {
         let wrong = match &message {
             StartMessage::Waiting(text) => return Ok(StartMessage::Waiting(sentence(text))),
-            StartMessage::Ready(saved) if !self.is_possible(saved) => {
-                "it names too many checkpoints of a node, or nodes that do not exist"
-            }
-            StartMessage::Begin(at) if !self.is_place(at) => {
-                "it names a history that no run of these nodes can have"
+            StartMessage::Ready(reports) | StartMessage::Begin(reports)
+                if !self.is_possible(reports) =>
+            {
+                "it reports too many checkpoints of a node, nodes that do not exist, or a history \
+                 that no run of these nodes can have"
             }
             StartMessage::Assembly(news)
                 if !self.assembly.as_ref().is_some_and(|topology| news.is_valid(topology)) =>

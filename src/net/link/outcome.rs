@@ -27,8 +27,9 @@ pub(crate) enum Refusal {
     Trouble(String),
     /// The neighbour refuses this node for a while, for this reason.
     Banned(String),
-    /// The two ends take part in different memberships.
-    OtherMembership,
+    /// The two ends take part in different memberships; because of whom the neighbour has gone back,
+    /// or chooses.
+    OtherMembership(Option<NodeId>),
     /// The other end examines the link and runs no node: the connection is left to it.
     Probe,
     /// Another program runs with this node's key, and stays in its place.

@@ -41,6 +41,7 @@ use crate::{
         event::Event,
         members::ban::Ban,
         message::StartMessage,
+        statements::Retained,
     },
     gossip::Cause,
     mixing::Topology,
@@ -117,6 +118,8 @@ pub(crate) struct Link {
     pub left: Option<Instant>,
     /// The core's message to the neighbour before the run begins.
     pub start_messages: watch::Receiver<Option<StartMessage>>,
+    /// What nodes say to all others.
+    pub statements: watch::Receiver<Retained>,
     /// Whether this node leaves.
     pub leaving: watch::Receiver<Leaving>,
     /// The sender of events to the core.
@@ -212,11 +215,11 @@ impl Link {
                     // In the middle of a run the node's own connection is missed.
                     !self.status.has_started() && self.leave_to_probe(id).await
                 }
-                Some(Err(Refusal::OtherMembership)) => {
+                Some(Err(Refusal::OtherMembership(because))) => {
                     // The other end must read our hello before the connection closes.
                     time::sleep(CLOSING / 4).await;
                     self.status.in_other_membership(self.node);
-                    let _ = self.events.send(Event::OtherMembership(self.node));
+                    let _ = self.events.send(Event::OtherMembership { peer: self.node, because });
                     false
                 }
                 Some(Err(Refusal::Banned(text))) => {
@@ -344,7 +347,6 @@ impl Link {
             Meeting::Begins => {}
         }
         self.known = incarnation;
-        self.status.set_attempt(self.node, incarnation);
         Ok(())
     }
 

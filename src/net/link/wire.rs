@@ -13,7 +13,7 @@ use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cluster::message::{CheckpointSchedule, StartMessage},
+    cluster::{message::StartMessage, statements::Statement},
     gossip::frame::ENVELOPE,
     status::Passed,
 };
@@ -40,10 +40,8 @@ pub enum Message {
     Start(StartMessage),
     /// Instead of a hello: the sender only examines the link (`gradvine doctor`).
     Probe,
-    /// Nodes and the rounds of their newest checkpoints.
-    Saved(Vec<(u32, u64)>),
-    /// From the node that schedules checkpoints.
-    Schedule(CheckpointSchedule),
+    /// What nodes say to all others, with their signatures.
+    Statements(Vec<Statement>),
     /// Two programs run with the receiver's key: where the other one is, and which of them stays.
     /// Instead of a hello it refuses the receiver.
     Rival(String),
@@ -244,7 +242,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{cluster::message::Beginning, units::NodeId};
+    use crate::{
+        cluster::{
+            message::{CheckpointId, CheckpointReport, CheckpointSchedule, Reports},
+            statements::{Said, Shared},
+        },
+        units::NodeId,
+    };
 
     fn hello() -> Hello {
         Hello {
@@ -291,7 +295,6 @@ mod tests {
             Message::Text(Section::Model, "a = 1\n".into()),
             Message::Goodbye(Some(Reason { node: 3, text: "late".into(), leaves: true })),
             Message::Start(StartMessage::Waiting("node a waits for b".into())),
-            Message::Saved(vec![(3, 7)]),
             Message::Rival("of node a".into()),
             Message::Status(vec![Passed {
                 node: NodeId(2),
@@ -299,8 +302,26 @@ mod tests {
                 record: vec![4; 5],
                 signature: vec![6; 64],
             }]),
-            Message::Schedule(CheckpointSchedule { number: 1, next: 20, common: 10 }),
-            Message::Start(StartMessage::Begin(Beginning { rounds: 10, ..Beginning::default() })),
+            Message::Statements(
+                [
+                    Said::Shared(Shared { round: 16, flight: 1, fingerprint: [2; 16] }),
+                    Said::Saved(7),
+                    Said::Schedule(CheckpointSchedule { number: 1, next: 20, common: 10 }),
+                    Said::Written(9),
+                ]
+                .map(|said| Statement { node: NodeId(3), attempt: 8, said, signature: vec![6; 64] })
+                .into(),
+            ),
+            Message::Start(StartMessage::Begin(Reports {
+                nodes: vec![CheckpointReport {
+                    node: NodeId(2),
+                    attempt: 9,
+                    kept: vec![CheckpointId { membership: 1, rounds: 10, history: 7 }],
+                    signature: vec![6; 64],
+                    ..CheckpointReport::default()
+                }],
+                histories: vec![Vec::new()],
+            })),
         ];
         for message in messages {
             assert_eq!(decode(&encode(&message)[4..]).unwrap(), message);

@@ -170,8 +170,9 @@ fn foreign(folder: &Path, what: &str) -> ConfigError {
     )
 }
 
-/// The memberships and rounds of checkpoints, and the newest one.
-pub(crate) type Available = (Vec<(u64, u64)>, Option<Checkpoint>);
+/// The memberships and rounds of checkpoints, each with the digest of the history before it, and the
+/// newest one.
+pub(crate) type Available = (Vec<(u64, u64, u64)>, Option<Checkpoint>);
 
 impl Checkpoints {
     /// The checkpoints of a node in the folder of a run, which may have none yet. `sections` are
@@ -331,8 +332,8 @@ impl Checkpoints {
         rounds
     }
 
-    /// The memberships and rounds of the checkpoints that can be used, ascending, and the newest of
-    /// them. A checkpoint that cannot be used is reported.
+    /// The memberships, rounds and digests of histories of the checkpoints that can be used,
+    /// ascending, and the newest of them. A checkpoint that cannot be used is reported.
     ///
     /// # Errors
     /// If some are there, and are of another node or run, and none is this node's own.
@@ -341,7 +342,8 @@ impl Checkpoints {
         for round in self.rounds() {
             match self.read(round) {
                 Ok(checkpoint) => {
-                    let place = (checkpoint.membership, round);
+                    let history = Change::digest(&checkpoint.history);
+                    let place = (checkpoint.membership, round, history);
                     if all.iter().all(|other| place > *other) {
                         newest = Some(checkpoint);
                     }
@@ -497,6 +499,12 @@ mod tests {
         }
     }
 
+    /// The memberships and rounds of those that can be used.
+    fn places(all: &Checkpoints) -> Vec<(u64, u64)> {
+        let (all, _) = all.available().unwrap();
+        all.into_iter().map(|(membership, rounds, _)| (membership, rounds)).collect()
+    }
+
     /// Equal to the bit: NaN is not equal to itself.
     fn text(checkpoint: &Checkpoint) -> String {
         format!("{checkpoint:?}")
@@ -509,19 +517,16 @@ mod tests {
         for rounds in [3, 6, 9] {
             all.write(&checkpoint(rounds)).unwrap();
         }
-        let (rounds, newest) = all.available().unwrap();
+        let newest = all.available().unwrap().1;
         assert_eq!(
-            (rounds, newest.map(|newest| newest.common)),
+            (places(&all), newest.map(|newest| newest.common)),
             (vec![(7, 3), (7, 6), (7, 9)], Some(3))
         );
         let owner = all.owner.clone();
         let expected = Checkpoint { owner, ..checkpoint(6) };
         assert_eq!(text(&all.load(6).unwrap()), text(&expected));
         all.retain(|round| round >= 6);
-        assert_eq!(
-            open(folder.path(), &sections()).unwrap().available().unwrap().0,
-            [(7, 6), (7, 9)]
-        );
+        assert_eq!(places(&open(folder.path(), &sections()).unwrap()), [(7, 6), (7, 9)]);
         all.retain(|_| false);
         assert!(all.is_empty());
         all.remove();
@@ -555,7 +560,7 @@ mod tests {
             fs::write(all.path(6), &whole[..at]).unwrap();
             assert!(all.load(6).is_err(), "cut after {at} bytes");
         }
-        assert_eq!(all.available().unwrap().0, [(7, 3)]);
+        assert_eq!(places(&all), [(7, 3)]);
         fs::write(all.path(9), &whole).unwrap();
         let error = all.load(9).unwrap_err().to_string();
         assert!(error.contains("it is of round 6, not 9 as its name says"), "{error}");
@@ -614,7 +619,7 @@ mod tests {
             checkpoint(6).write_of(&owner, &FileSystem, &all.path(6)).unwrap();
             let error = all.load(6).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
-            assert_eq!(all.available().unwrap().0, [(7, 3)], "the one before is used");
+            assert_eq!(places(&all), [(7, 3)], "the one before is used");
         }
         // Nothing of its own is left: it is not a node without checkpoints.
         fs::remove_file(all.path(3)).unwrap();
@@ -623,7 +628,7 @@ mod tests {
         // A restart keeps its own ones, a beginning again does not.
         all.write(&checkpoint(3)).unwrap();
         let again = open(folder.path(), &sections()).unwrap();
-        assert_eq!(again.available().unwrap().0, [(7, 3)]);
+        assert_eq!(places(&again), [(7, 3)]);
         fs::remove_file(all.folder.join(RUN)).unwrap();
         let again = open(folder.path(), &sections()).unwrap();
         assert!(again.available().unwrap_err().to_string().contains("another start"));

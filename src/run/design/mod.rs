@@ -5,4 +5,5 @@ pub(crate) mod needs;
 pub mod outlook;
 pub(crate) mod resolved;
 pub(crate) mod stop_early;
+pub(crate) mod variants;
 pub(crate) mod warm_start;

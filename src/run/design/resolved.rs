@@ -63,6 +63,15 @@ pub struct Design {
     pub(crate) targets: Vec<String>,
 }
 
+/// What is known of a design before it is made.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Known<'a> {
+    /// A design that may have the same initial model.
+    pub(super) other: Option<&'a Design>,
+    /// The compressor's nominal delta, if the model is the same.
+    pub(super) nominal_delta: Option<f64>,
+}
+
 impl std::fmt::Debug for Design {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (rule, nodes) = (self.rule_name(), self.topology.nodes());
@@ -81,10 +90,20 @@ impl Design {
     /// # Errors
     /// If a value is out of range or a combination cannot work.
     pub fn new(
-        mut experiment: Experiment,
+        experiment: Experiment,
         topology: Arc<Topology>,
         inputs: usize,
         outputs: usize,
+    ) -> Result<Design, ConfigError> {
+        Design::with_known(experiment, topology, (inputs, outputs), Known::default())
+    }
+
+    /// The same, without computing again what is known.
+    pub(super) fn with_known(
+        mut experiment: Experiment,
+        topology: Arc<Topology>,
+        (inputs, outputs): (usize, usize),
+        known: Known<'_>,
     ) -> Result<Design, ConfigError> {
         check_run(&experiment)?;
         let model = Model::resolve(&experiment.model, Some(inputs), Some(outputs))?;
@@ -113,11 +132,24 @@ impl Design {
         }
         Sums::of(&experiment, inputs, outputs).check()?;
         needs::one_copy(model.parameters())?;
-        let (init, seed) = (experiment.own_init(), experiment.run.seed);
-        let initial = model.initial(init, &experiment.folder, seed)?;
-        let sizes = (inputs, outputs);
-        let (tensors, initial) = (model.tensors().to_vec(), Arc::new(initial));
-        Design::resolve(experiment, topology, tensors, initial, sizes, None)?.check_members()
+        let other = known.other.filter(|other| other.has_model_of(&experiment));
+        let initial = match other {
+            Some(other) => Arc::clone(&other.initial),
+            None => {
+                let (init, seed) = (experiment.own_init(), experiment.run.seed);
+                Arc::new(model.initial(init, &experiment.folder, seed)?)
+            }
+        };
+        let nominal_delta = known.nominal_delta.filter(|_| other.is_some());
+        let (tensors, sizes) = (model.tensors().to_vec(), (inputs, outputs));
+        Design::resolve(experiment, topology, tensors, initial, sizes, nominal_delta)?
+            .check_members()
+    }
+
+    /// Whether this experiment, with its model resolved, has the same initial model.
+    fn has_model_of(&self, experiment: &Experiment) -> bool {
+        let Experiment { model, folder, run, .. } = &self.experiment;
+        (model, folder, run.seed) == (&experiment.model, &experiment.folder, experiment.run.seed)
     }
 
     /// Resolves an experiment on a topology, for a model that a program brings: `tensors` and their
@@ -643,13 +675,15 @@ fn check_time(
 /// Checks the ranges of `[run]`.
 pub(super) fn check_run(experiment: &Experiment) -> Result<(), ConfigError> {
     let run = &experiment.run;
-    for (key, value) in [("run.rounds", run.rounds), ("run.evaluate_every", run.evaluate_every)] {
-        if value == 0 {
-            return Err(ConfigError::new(key, value, "expected a whole number from 1"));
+    for (key, value) in [
+        ("run.rounds", Some(run.rounds)),
+        ("run.evaluate_every", Some(run.evaluate_every)),
+        ("run.mean_every", run.mean_every),
+        ("run.minimum_rows", run.minimum_rows),
+    ] {
+        if value == Some(0) {
+            return Err(ConfigError::new(key, 0, "expected a whole number from 1"));
         }
-    }
-    if run.mean_every == Some(0) {
-        return Err(ConfigError::new("run.mean_every", 0, "expected a whole number from 1"));
     }
     stop_early::check(run)?;
     check_times(experiment)?;

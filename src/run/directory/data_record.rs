@@ -283,7 +283,8 @@ impl Digests {
     fn of(data: &Dataset, without: &[usize]) -> Digests {
         let mut smallest = BTreeSet::new();
         for (row, digest) in digests_of_rows(data).enumerate() {
-            if without.binary_search(&row).is_ok() {
+            let is_greater = |last: &u64| smallest.len() == MOST_DIGESTS && digest > *last;
+            if smallest.last().is_some_and(is_greater) || without.binary_search(&row).is_ok() {
                 continue;
             }
             smallest.insert(digest);
@@ -339,7 +340,7 @@ fn digests_of_rows(data: &Dataset) -> impl Iterator<Item = u64> {
                 hasher.add_number(*feature);
             }
         }
-        u64::from_str_radix(&hasher.finish()[..DIGITS], 16).expect("hexadecimal digits")
+        hasher.beginning() >> (u64::BITS as usize - 4 * DIGITS)
     })
 }
 

@@ -12,7 +12,7 @@ use gradvine::{
     learn::Init,
     run::{NodeFile, Summary},
 };
-use gradvine_enrol::{Book, Run, check_history};
+use gradvine_enrol::{Book, Run, check_history, read_book};
 use gradvine_terminal::{Exit, Interrupt, note};
 
 use super::{again::run_again, run_args::RunArgs};
@@ -92,7 +92,7 @@ fn read(folder: &Path) -> Result<Book, ConfigError> {
     let path = folder.join("run.json");
     let wrong = |problem: String| ConfigError::at("--history", problem).within(path.display());
     let text = fs::read(&path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-    let book: Book = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+    let book = read_book(&text).map_err(wrong)?;
     check_history(&book.history).map_err(wrong)?;
     Ok(book)
 }
@@ -124,11 +124,11 @@ fn trained<'a>(book: &'a Book, out: &Path) -> Result<Vec<Trained<'a>>, ConfigErr
     let mut next = book.stage();
     while let Some(run) = next {
         next = book.stage_before(run.number);
-        let is_newest = book.training.is_some_and(|(number, _)| number == run.number);
+        let is_newest = book.training.last().is_some_and(|last| last.stage == run.number);
         let folder = if is_newest { out.to_path_buf() } else { aside(out, run.number) };
         let Ok(summary) = Summary::read(&folder.join("summary.json")) else {
-            // The last one may have ended before it began.
-            match all.is_empty() && next.is_some() {
+            // The last one may have ended before it began, and one in the middle too.
+            match all.is_empty() && next.is_some() || was_passed_over(book, run) {
                 true => continue,
                 false => {
                     let problem = format!(
@@ -145,6 +145,14 @@ fn trained<'a>(book: &'a Book, out: &Path) -> Result<Vec<Trained<'a>>, ConfigErr
     }
     all.reverse();
     Ok(all)
+}
+
+/// Whether this site took part in a stage that was replaced before its node did a round of it.
+fn was_passed_over(book: &Book, run: &Run) -> bool {
+    let took_part = run.member(&book.site).is_some_and(|one| one.peer == book.peer);
+    let at = book.training.iter().position(|one| book.begun(one) == Some(run));
+    let rounds = |at: usize| book.training.get(at).map(|one| one.rounds_before);
+    took_part && at.is_none_or(|at| rounds(at) == rounds(at + 1))
 }
 
 /// The model that a stage begins with: the mean of the stage before, which was repeated, or, where

@@ -11,7 +11,7 @@ use super::Folder;
 #[command(after_help = "\
 Examples:
   gradvine approve                       shows who asks to join
-  gradvine approve lyon 4F2A-91C0        with the fingerprint that lyon has read aloud")]
+  gradvine approve lyon K4TQ-ZW2B-7XEM   with the fingerprint that lyon has read aloud")]
 pub(crate) struct Args {
     /// The site that asks to join
     #[arg(requires = "fingerprint")]
@@ -45,15 +45,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
             };
             ConfigError::new("SITE", name, problem)
         })?;
-        let known = fingerprint(&book.run().id, &request.ticket, &request.member.peer);
+        let (id, ticket) = (&book.run().id, &request.ticket);
+        let known = fingerprint(id, ticket, &site.peer(), &request.member);
         let plain = |text: &str| text.replace(['-', ' '], "").to_uppercase();
         if plain(given) != plain(&known) {
             let problem = "the site that asks to join has another one. Do not approve it: \
                            another person may have used the ticket";
             return Err(ConfigError::new("FINGERPRINT", given, problem));
         }
-        site.admit(book, &request)?;
-        site.tend(book)?;
+        site.approve(book, &request.ticket)?;
         Ok(book.run().member(name).is_some())
     })?;
     Ok(print(&match counts {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use gradvine::{config::ConfigError, experiment::Experiment};
-use gradvine_enrol::{Book, Proposal, Run, now};
+use gradvine_enrol::{Book, Proposal, Run, check_text, now};
 use gradvine_terminal::{Exit, print};
 
 use super::{Folder, init::topology_text, rows::check_rows};
@@ -16,7 +16,8 @@ Examples:
   gradvine propose --topology complete
   gradvine propose                              shows what is proposed
 
-Each site sees the proposal; its user answers with `gradvine accept` or `gradvine decline`. Once
+Each site sees the proposal, and what it changes; its user answers with `gradvine accept` or
+`gradvine decline`. Once
 enough have accepted, all nodes end their stage after the same round, and a next one begins from
 the mean model, with the new settings and the rounds that are left.")]
 pub(crate) struct ProposeArgs {
@@ -72,6 +73,23 @@ pub(crate) struct DeclineArgs {
     folder: Folder,
 }
 
+/// The arguments of `gradvine settle`
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  gradvine settle                  shows two versions of the run that have one number
+  gradvine settle 3fa29c11b0e4     goes on with this one
+
+A site that has signed both is not to be trusted: talk to the others first, and choose the same
+version. Once more than half have, of the sites that have not signed both, all go on with it; then
+`gradvine remove` the site that has signed both.")]
+pub(crate) struct SettleArgs {
+    /// The digest of the version that counts, or its first digits
+    digest: Option<String>,
+    #[command(flatten)]
+    folder: Folder,
+}
+
 /// Proposes other settings, or shows what is proposed.
 pub(crate) fn propose(args: &ProposeArgs) -> Result<(), Exit> {
     if args.set.is_empty() && args.topology.is_none() {
@@ -110,12 +128,7 @@ pub(crate) fn remove(args: &RemoveArgs) -> Result<(), Exit> {
             return Err(ConfigError::new("SITE", &args.site, problem));
         }
         let mut next = run.next(now(), format!("removes {}", args.site), args.reason.clone());
-        next.members.retain(|one| one.name != args.site);
-        next.invitations.retain(|one| one.site != args.site);
-        if next.members.len() < 2 && run.started {
-            let problem = "a run needs two sites";
-            return Err(ConfigError::new("SITE", &args.site, problem));
-        }
+        next.remove(&args.site)?;
         Ok(next)
     })
 }
@@ -128,17 +141,24 @@ fn change(
     let site = folder.site()?;
     let (counts, text) = site.change(|book| {
         let next = next(book.run())?;
+        let reason = next.reason.as_deref().unwrap_or_default();
+        check_text(reason).map_err(|why| ConfigError::at("--reason", why))?;
         if next.experiment != book.run().experiment {
             // At least this site can train so.
             check_rows(&site, &next.experiment, "")?;
         }
-        let text = next.change.clone();
+        let text = format!("{}\n{}", next.change, changes(&next, book.run()));
         Ok((site.propose(book, next)?, text))
     })?;
     Ok(print(&match counts {
-        true => format!("{text}\n"),
-        false => format!("proposed: {text}\n"),
+        true => text,
+        false => format!("proposed: {text}"),
     })?)
+}
+
+/// What a version changes, a line each. Its own words may say anything.
+fn changes(next: &Run, before: &Run) -> String {
+    next.difference(before).iter().map(|line| format!("  {line}\n")).collect()
 }
 
 /// All open proposals.
@@ -160,7 +180,7 @@ fn shown(book: &Book) -> String {
                 text += &format!(": {}", refusal.reason);
             }
         }
-        text += "\n";
+        text += &format!("\n{}", changes(&one.run, current));
     }
     if text.is_empty() {
         text += "nothing is proposed\n";
@@ -184,21 +204,67 @@ fn answer(folder: &Folder, by: Option<&str>, refusal: Option<String>) -> Result<
     let (change, adopted) = site.change(|book| {
         let one = chosen(book, by)?;
         let (digest, change) = (one.run.digest(), one.run.change.clone());
+        let change = format!("{change}\n{}", changes(&one.run, book.run()));
         if let Some(why) = site.forbids(book.run(), &one.run).filter(|_| !declines) {
             let problem = "take it out of `forbid` there before you accept";
             return Err(ConfigError::new("forbid", why, problem).within(site.node().display()));
         }
-        site.answer(book, &digest, refusal)?;
-        if declines {
-            book.declined.insert(digest.clone());
+        match refusal {
+            Some(reason) => site.decline(book, &digest, reason)?,
+            None => site.answer(book, &digest, None)?,
         }
         Ok((change, book.run().digest() == digest))
     })?;
     Ok(print(&match (declines, adopted) {
-        (true, _) => format!("declined: {change}\n"),
-        (false, true) => format!("accepted, and adopted: {change}\n"),
-        (false, false) => format!("accepted: {change}\n"),
+        (true, _) => format!("declined: {change}"),
+        (false, true) => format!("accepted, and adopted: {change}"),
+        (false, false) => format!("accepted: {change}"),
     })?)
+}
+
+/// Chooses one of two versions that have one number, or shows them.
+pub(crate) fn settle(args: &SettleArgs) -> Result<(), Exit> {
+    let site = args.folder.site()?;
+    let Some(digest) = &args.digest else {
+        return Ok(print(&both(&site.book()?))?);
+    };
+    let is_over = site.change(|book| {
+        site.settle(book, digest)?;
+        site.tend(book);
+        Ok(book.conflict.is_none())
+    })?;
+    Ok(print(match is_over {
+        true => "chosen: the sites go on with this version\n",
+        false => "chosen: the sites go on with it once more than half have chosen it\n",
+    })?)
+}
+
+/// The two versions of a contradiction, with who has signed and who has chosen them.
+fn both(book: &Book) -> String {
+    let Some(conflict) = &book.conflict else {
+        return "no version contradicts another one\n".into();
+    };
+    let at = |one: &&gradvine_enrol::Version| one.run.number + 1 == conflict.number;
+    let Some(before) = book.history.iter().find(at) else { return format!("{conflict}\n") };
+    let own = book.history.iter().find(|one| one.run.number == conflict.number);
+    let mut text = format!("{conflict}\n");
+    for version in own.into_iter().chain(conflict.rival.first()) {
+        let digest = version.run.digest();
+        let chose = book.notes.choices.iter().filter(|one| one.digest == digest);
+        let chose: Vec<&str> = chose.map(|one| one.site.as_str()).collect();
+        let signed: Vec<&str> = version.signatures.keys().map(String::as_str).collect();
+        text += &format!("\n{}  {}\n", &digest[..12], version.run.change);
+        text += &changes(&version.run, &before.run);
+        text += &format!(
+            "  signed by {}; chosen by {}\n",
+            signed.join(", "),
+            match chose.len() {
+                0 => "nobody".into(),
+                _ => chose.join(", "),
+            }
+        );
+    }
+    text
 }
 
 /// The proposal that is meant.

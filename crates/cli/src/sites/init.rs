@@ -10,7 +10,7 @@ use gradvine::{
     net::VERSION,
     units::NodeId,
 };
-use gradvine_enrol::{Book, Consent, Run, check_name, now};
+use gradvine_enrol::{Book, Consent, FAMILIES, FORMAT, Run, check_name, now};
 use gradvine_tables::{describe, draft, guesses};
 use gradvine_terminal::{Exit, note, print, show_reading};
 
@@ -71,9 +71,6 @@ enum Who {
     All,
 }
 
-/// Families whose graphs have any number of nodes.
-const FAMILIES: [&str; 5] = ["ring", "complete", "path", "star", "exponential"];
-
 /// Makes a run with this site.
 pub(crate) fn run(args: Args) -> Result<(), Exit> {
     check_name(&args.name).map_err(|why| ConfigError::at("NAME", why))?;
@@ -96,6 +93,7 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
     let listen = gradvine::run::NodeFile::load(&own.node())?.listen;
     let addresses = if given.is_empty() { found_addresses(&listen) } else { given.clone() };
     let run = Run {
+        format: FORMAT,
         id: random_id(),
         name: args.name,
         number: 1,
@@ -115,6 +113,7 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
         experiment: experiment.to_toml(),
         members: vec![own.member(&site, addresses.clone())],
         invitations: Vec::new(),
+        admissions: Vec::new(),
     };
     let version = own.sign(&site, run);
     version.check(None).map_err(|why| ConfigError::at("run", why))?;

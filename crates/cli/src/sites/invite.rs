@@ -67,19 +67,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
         let mut next = run.next(now(), change, args.reason.clone());
         // A new ticket for a site replaces its old one.
         next.invitations.retain(|one| !args.sites.contains(&one.site) && one.expires > now());
+        let number = next.number;
         next.invitations.extend(tickets.iter().map(|ticket| Invitation {
             site: ticket.site.clone(),
             ticket: ticket.peer().to_string(),
+            version: number,
             expires,
             by: book.site.clone(),
         }));
         for name in args.sites.iter().filter(|name| run.member(name).is_some()) {
             note!("{name} is a site of the run: the ticket is for a new key, in another folder");
         }
+        let counts = site.propose(book, next)?;
         if args.auto {
             book.automatic.extend(tickets.iter().map(|ticket| ticket.peer().to_string()));
         }
-        let counts = site.propose(book, next)?;
         Ok((tickets, counts))
     })?;
     let (tickets, counts) = tickets;

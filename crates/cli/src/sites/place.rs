@@ -5,7 +5,7 @@ use std::{
     io::Write,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     os::unix::fs::PermissionsExt,
-    path::{Path, absolute},
+    path::{Path, PathBuf, absolute},
 };
 
 use gradvine::{
@@ -44,6 +44,10 @@ pub(crate) struct Place {
     /// with USER:PASSWORD@ before HOST if it asks for them
     #[arg(long, value_name = "URL")]
     pub proxy: Option<String>,
+    /// A file whose first line is that URL: other users of a machine may see the arguments of
+    /// programs
+    #[arg(long, value_name = "FILE", conflicts_with = "proxy")]
+    pub proxy_file: Option<PathBuf>,
 }
 
 impl Place {
@@ -52,14 +56,23 @@ impl Place {
         addresses_of(&self.address, self.port)
     }
 
+    /// The URL of the proxy that is given.
+    fn proxy_url(&self) -> Result<Option<String>, ConfigError> {
+        let Some(path) = &self.proxy_file else { return Ok(self.proxy.clone()) };
+        let text = fs::read_to_string(path)
+            .map_err(|error| ConfigError::new("--proxy-file", path.display(), error.to_string()))?;
+        Ok(Some(text.lines().next().unwrap_or_default().trim().into()))
+    }
+
     /// The proxy that is given.
     pub(crate) fn proxy(&self) -> Result<Option<Proxy>, ConfigError> {
-        self.proxy.as_deref().map(|text| Proxy::parse("--proxy", text)).transpose()
+        self.proxy_url()?.map(|text| Proxy::parse("--proxy", &text)).transpose()
     }
 
     /// The addresses to listen on: none where only a proxy leads out, and nothing leads in.
     fn listen(&self) -> Vec<String> {
-        if self.proxy.is_some() && self.address.is_empty() {
+        let has_proxy = self.proxy.is_some() || self.proxy_file.is_some();
+        if has_proxy && self.address.is_empty() {
             return Vec::new();
         }
         let mut all = vec![format!("/ip4/0.0.0.0/tcp/{}", self.port)];
@@ -73,10 +86,11 @@ impl Place {
     pub(crate) fn make(&self, folder: &Path, what: &str) -> Result<Site, Exit> {
         // Nothing is made for a wrong one.
         self.proxy()?;
+        let proxy = self.proxy_url()?;
         fs::create_dir_all(folder).map_err(|error| {
             ConfigError::new("--dir", folder.display(), format!("cannot be made: {error}"))
         })?;
-        let site = Site::with(folder, key(folder)?, self.proxy.as_deref())?;
+        let site = Site::with(folder, key(folder)?, proxy.as_deref())?;
         let path = site.node();
         // One of an attempt that has failed is made again; what a user has written stays.
         let written = fs::read_to_string(&path).ok();
@@ -85,7 +99,7 @@ impl Place {
             let peer = identity::load(&file.key)?.public().to_peer_id().to_string();
             return match peer == site.peer() {
                 true => {
-                    let proxy = self.proxy.as_deref().or(file.proxy.as_deref());
+                    let proxy = proxy.as_deref().or(file.proxy.as_deref());
                     Ok(Site::with(folder, site.key, proxy)?)
                 }
                 false => Err(ConfigError::at("key", "is not that of this folder's node.key")
@@ -107,12 +121,12 @@ impl Place {
         if let Some(data) = &self.data {
             text += &format!("data = {}\n", quote(&beside(folder, data)?));
         }
-        if let Some(proxy) = &self.proxy {
+        if let Some(proxy) = &proxy {
             text += &format!("proxy = {}\n", quote(proxy));
         }
         text += &format!("out = \"{OUT}\"\n");
         let made = fs::File::create(&path).and_then(|mut file| {
-            if self.proxy.is_some() {
+            if proxy.is_some() {
                 // Its password is for the owner's eyes.
                 file.set_permissions(fs::Permissions::from_mode(0o600))?;
             }

@@ -53,5 +53,16 @@ pub(super) fn describe(run: &Run) -> Result<String, ConfigError> {
         }
         None => text += "it has no schema: each site needs the same columns in the same order\n",
     }
+    text += &format!("{}\n", what_others_see(&experiment));
     Ok(text)
+}
+
+/// What the other sites of a run see of this site's rows.
+pub(super) fn what_others_see(experiment: &Experiment) -> String {
+    let data = &experiment.data;
+    let sums = match data.standardize && data.scale.is_none() {
+        true => ", and the sum and the sum of squares of each column",
+        false => "",
+    };
+    format!("all other sites will see the number of this site's rows{sums}, but no row")
 }

@@ -97,7 +97,7 @@ fn shown(book: &Book) -> String {
     };
     text += "experiment: gradvine run show --experiment\n";
     if let Some(conflict) = &book.conflict {
-        text += &format!("contradiction: {conflict}\n");
+        text += &format!("contradiction: {conflict}: gradvine settle\n");
     }
     text
 }

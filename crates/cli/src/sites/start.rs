@@ -4,8 +4,8 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -20,7 +20,10 @@ use gradvine::{
     run::NodeFile,
 };
 use gradvine_doctor::{Level, Options, examine};
-use gradvine_enrol::{Book, NotYet, Run, Site, Stage, Told, answers, newest_of, write_files};
+use gradvine_enrol::{
+    Book, NotYet, Run, Site, Stage, Told, Training, answers, is_current, lock_file, newest_of,
+    write_files,
+};
 use gradvine_terminal::{Exit, Interrupt, note, warnings};
 
 use super::{
@@ -98,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
         answers: answers(&site, &told),
         told,
         site: Arc::clone(&site),
-        stage: Arc::new(AtomicU64::new(0)),
+        stage: Arc::new(Mutex::new(None)),
         ends: Arc::new(AtomicBool::new(false)),
         cut: Arc::new(AtomicBool::new(false)),
     };
@@ -112,14 +115,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Exit> {
         let within = patience(&site, &ran)?;
         let goes_on = continues(&common, &stage, within, &interrupt)?;
         // Whoever has left may return to this stage.
-        if goes_on || matches!(ran, Ok(Some(_))) {
-            conclude(&site, &out, (stage.number, stage.rounds_before))?;
+        let book = site.book()?;
+        let training = book.training.last().filter(|one| one.begins == stage.begins);
+        let is_over = book.stage().is_none_or(|now| now.digest() != stage.begins);
+        if let Some(training) = training.filter(|_| is_over || matches!(ran, Ok(Some(_)))) {
+            conclude(&site, &out, training)?;
         }
         if site.book()?.me().is_none() {
             note!("this site was removed from the run; its model is in {}", out.display());
             return Ok(());
         }
-        match (goes_on, ran) {
+        // What sites said of the stage before may have come to them one after the other, so that
+        // they began with other models.
+        let again = goes_on || ran.is_err() && !is_current(&site, &site.book()?, &stage);
+        match (again, ran) {
             (true, _) => {}
             (false, Ok(Some(result))) => {
                 let experiment = Experiment::load(&site.folder.join(EXPERIMENT), &[])?;
@@ -165,7 +174,7 @@ fn continues(
         if interrupt.is_set() {
             return Ok(false);
         }
-        if book.stage().is_none_or(|now| now.number != stage.number) || book.me().is_none() {
+        if book.stage().is_none_or(|now| now.digest() != stage.begins) || book.me().is_none() {
             return Ok(true);
         }
         if began.elapsed() >= within {
@@ -197,8 +206,7 @@ fn open(common: &Common, file: &NodeFile, book: &Book) -> Result<Option<Desk>, E
 fn alone(site: &Site) -> Result<fs::File, ConfigError> {
     let path = site.folder.join("start.lock");
     let wrong = |problem: String| ConfigError::at("--dir", problem).within(path.display());
-    let file = fs::File::options().create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(|error| wrong(error.to_string()))?;
+    let file = lock_file(&path).map_err(|error| wrong(error.to_string()))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(fs::TryLockError::WouldBlock) => {
@@ -217,9 +225,6 @@ fn gather(common: &Common, interrupt: &Interrupt) -> Result<Option<Stage>, Exit>
     let mut said = String::new();
     loop {
         let book = site.book()?;
-        if let Some(conflict) = &book.conflict {
-            return Err(Exit::Failed(conflict.clone()));
-        }
         if book.me().is_none() {
             note!(
                 "this site is no member of the run {} any more; its model is in {}",
@@ -236,12 +241,11 @@ fn gather(common: &Common, interrupt: &Interrupt) -> Result<Option<Stage>, Exit>
             );
             return Err(ConfigError::at("run", problem).into());
         }
-        if let (Some(before), Some(now)) = (book.training, book.stage())
-            && before.0 != now.number
-            && book.notes.end_of(before.0, &book.site).is_none()
-        {
+        if let Some(training) = book.unsaid() {
             // This program was stopped in the middle of that stage.
-            conclude(site, &file.out, before)?;
+            let is_last = book.training.last() == Some(training);
+            let folder = if is_last { file.out.clone() } else { aside(&file.out, training.stage) };
+            conclude(site, &folder, training)?;
         }
         match write_files(site, &site.book()?) {
             Ok(stage) => return Ok(Some(stage)),
@@ -314,11 +318,11 @@ fn train(
     if let Some(first) = stage.first.as_ref().filter(|first| first.site == me) {
         builder = builder.own_init(model_in(&aside(&out, first.stage), &me, first.mean));
     }
-    common.stage.store(stage.number, Ordering::Relaxed);
+    common.trains(Some(stage.begins.clone()));
     let shown = Shown { json: args.json, quiet: args.quiet };
     let stops = || common.cut.load(Ordering::Relaxed);
     let ran = run_node(builder, (&path, None), shown, interrupt, &stops);
-    common.stage.store(0, Ordering::Relaxed);
+    common.trains(None);
     Ok(ran?.map(|(result, _)| result))
 }
 
@@ -341,8 +345,8 @@ pub(crate) fn model_in(folder: &Path, site: &str, mean: bool) -> PathBuf {
 
 /// Says how a stage has ended here, from what its run directory holds: the mean model, or the one
 /// that this site had when the stage was cut off, or none.
-fn conclude(site: &Site, out: &Path, (stage, before): (u64, u64)) -> Result<(), Exit> {
-    let me = site.book()?.site;
+fn conclude(site: &Site, out: &Path, training: &Training) -> Result<(), Exit> {
+    let (me, before) = (site.book()?.site, training.rounds_before);
     let summary = fs::read(out.join("summary.json")).ok();
     let summary = summary.and_then(|bytes| serde_json::from_slice::<Ended>(&bytes).ok());
     let newest = match summary {
@@ -360,18 +364,16 @@ fn conclude(site: &Site, out: &Path, (stage, before): (u64, u64)) -> Result<(), 
         _ => None,
     };
     let history = site.change(|book| {
-        if book.notes.end_of(stage, &book.site).is_none() {
-            site.ended(book, stage, newest);
+        let stage = book.begun(training).cloned();
+        if let Some(stage) = stage.filter(|run| book.notes.end_of(run, &book.site).is_none()) {
+            site.ended(book, &stage, newest);
+            site.tend(book);
         }
         Ok(book.history.clone())
     })?;
     if out.is_dir() {
         let text = serde_json::to_string_pretty(&history).map_err(io::Error::from)?;
-        fs::write(
-            out.join("run.json"),
-            text + "
-",
-        )?;
+        fs::write(out.join("run.json"), text + "\n")?;
     }
     Ok(())
 }
@@ -393,18 +395,25 @@ pub(crate) fn aside(out: &Path, stage: u64) -> PathBuf {
 
 /// Moves the run directory of an earlier stage aside.
 fn set_aside(site: &Site, out: &Path, stage: &Stage) -> Result<(), Exit> {
-    if let Some(before) = site.book()?.training.filter(|before| before.0 != stage.number)
+    let book = site.book()?;
+    let before = book.training.last().filter(|before| before.begins != stage.begins);
+    if let Some(before) = before
         && out.exists()
     {
-        let to = aside(out, before.0);
+        let mut to = aside(out, before.stage);
+        if book.begun(before).is_none() {
+            // It is of a version that has lost against another one with its number.
+            to.as_mut_os_string().push(format!("-{}", &before.begins[..12]));
+        }
         fs::rename(out, &to).map_err(|error| {
             let problem = format!("cannot be moved to {}: {error}", to.display());
             ConfigError::new("node.out", out.display(), problem)
         })?;
     }
-    let now = (stage.number, stage.rounds_before);
     Ok(site.change(|book| {
-        book.training = Some(now);
+        let Stage { number, begins, rounds_before, .. } = stage.clone();
+        book.training.retain(|one| one.begins != begins);
+        book.training.push(Training { stage: number, begins, rounds_before });
         Ok(())
     })?)
 }

@@ -4,15 +4,15 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use gradvine::net::{Answers, Multiaddr, PeerId};
-use gradvine_enrol::{Book, Member, NoAnswer, Notes, Site, Told, fingerprint, sync};
+use gradvine_enrol::{Book, Member, NoAnswer, Run, Site, Told, fingerprint, sync};
 use gradvine_terminal::note;
 
 use super::place::announce;
@@ -45,12 +45,19 @@ pub(super) struct Common {
     pub answers: Answers,
     /// Who knows how stages have ended here.
     pub told: Told,
-    /// The stage in which the node runs, 0 if it does not.
-    pub stage: Arc<AtomicU64>,
+    /// The digest of the version with which the stage begins in which the node runs, if it does.
+    pub stage: Arc<Mutex<Option<String>>>,
     /// Set once the stage is to end, because training changes.
     pub ends: Arc<AtomicBool>,
     /// Set if the stage has not ended by that: a site is gone, and the others wait for it.
     pub cut: Arc<AtomicBool>,
+}
+
+impl Common {
+    /// The node runs in this stage from now on, or in none.
+    pub(super) fn trains(&self, stage: Option<String>) {
+        *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
+    }
 }
 
 impl Watch {
@@ -79,7 +86,7 @@ struct Keeper {
     /// The sites that are asked next.
     due: VecDeque<String>,
     /// What all others have been told, or are about to be, and how many of them at once.
-    told: Option<(u64, Notes)>,
+    told: Option<(String, BTreeSet<String>)>,
     hurry: usize,
     /// Since when the stage is to end.
     ending: Option<Instant>,
@@ -113,11 +120,14 @@ impl Keeper {
                 }
             }
             let tended = self.common.site.change(|book| {
-                self.common.site.tend(book)?;
-                Ok(book.clone())
+                let problems = self.common.site.tend(book);
+                Ok((book.clone(), problems))
             });
             match tended {
-                Ok(book) => self.upon(&book),
+                Ok((book, problems)) => {
+                    problems.iter().for_each(|why| self.say(&format!("warning: {why}")));
+                    self.upon(&book);
+                }
                 Err(error) => self.say(&format!("warning: {error}")),
             }
             thread::sleep(LOOK);
@@ -134,9 +144,10 @@ impl Keeper {
     fn upon(&mut self, book: &Book) {
         self.common.answers.let_in(book.callers());
         self.common.answers.announce(addresses(book));
-        let stage = self.common.stage.load(Ordering::Relaxed);
-        let other = book.stage().is_some_and(|now| now.number != stage) || book.me().is_none();
-        if stage != 0 && other {
+        let stage = self.common.stage.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let now = book.stage().map(Run::digest);
+        let other = now.is_some() && now != stage || book.me().is_none();
+        if stage.is_some() && other {
             self.common.ends.store(true, Ordering::Relaxed);
             let since = *self.ending.get_or_insert_with(Instant::now);
             if since.elapsed() >= PATIENCE {
@@ -146,7 +157,7 @@ impl Keeper {
             self.ending = None;
         }
         self.tell(book);
-        let now = (book.run().number, book.notes.clone());
+        let now = (book.run().digest(), book.notes.known());
         if self.told.as_ref() != Some(&now) {
             // All are to hear it soon.
             self.told = Some(now);
@@ -154,7 +165,7 @@ impl Keeper {
             self.hurry = book.run().members.len();
         }
         let pause = match self.hurry {
-            0 if stage == 0 => GATHERING,
+            0 if stage.is_none() => GATHERING,
             0 => TRAINING,
             _ => Duration::ZERO,
         };
@@ -175,7 +186,8 @@ impl Keeper {
         }
         for request in &book.requests {
             let name = &request.member.name;
-            let print = fingerprint(&run.id, &request.ticket, &request.member.peer);
+            let own = self.common.site.peer();
+            let print = fingerprint(&run.id, &request.ticket, &own, &request.member);
             // The user is to hear it from the other site, so it is not shown whole.
             let line = format!(
                 "{name} asks to join; its fingerprint begins with {}: gradvine approve {name} \
@@ -188,15 +200,23 @@ impl Keeper {
             if one.accepts.contains_key(&book.site) || one.declines.contains_key(&book.site) {
                 continue;
             }
-            let reason = one.run.reason.as_ref().map_or(String::new(), |why| format!(" ({why})"));
-            let line = format!(
-                "{} proposes: {}{reason}: gradvine accept, or gradvine decline",
-                one.by, one.run.change
-            );
-            self.say(&line);
+            if self.said.insert(one.run.digest()) {
+                let why = one.run.reason.as_ref();
+                let reason = why.map_or(String::new(), |why| format!(" ({why})"));
+                note!(
+                    "{} proposes: {}{reason}: gradvine accept, or gradvine decline",
+                    one.by,
+                    one.run.change
+                );
+                // Its own words may say anything.
+                one.run.difference(run).iter().for_each(|line| note!("  {line}"));
+            }
         }
         if let Some(conflict) = &book.conflict {
-            self.say(&format!("warning: {conflict}: this site goes no further; ask both"));
+            self.say(&format!(
+                "warning: {conflict}: this site goes no further; talk to the others, then gradvine \
+                 settle"
+            ));
         }
     }
 
@@ -212,10 +232,9 @@ impl Keeper {
         let member = others.into_iter().find(|member| member.name == name);
         let Some(member) = member.filter(|_| book.me().is_some()) else { return };
         // A site that does not run yet says nothing.
-        match sync(&self.common.site, member, book.addresses_of(member)) {
-            Ok(notes) => self.common.told.note(&name, &notes),
+        match sync(&self.common.site, member, book.addresses_of(member), &self.common.told) {
             Err(NoAnswer::Refused(why)) => self.say(&format!("warning: {name}: {why}")),
-            Err(NoAnswer::Unreached(_) | NoAnswer::Unknown) => {}
+            Ok(()) | Err(NoAnswer::Unreached(_) | NoAnswer::Unknown | NoAnswer::Used(_)) => {}
         }
     }
 }

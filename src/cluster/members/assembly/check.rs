@@ -107,7 +107,7 @@ impl World {
         let quorums = [self.topology.nodes(), quorum];
         Program::Chooses(Box::new(Assembly::new(
             topology,
-            (node.into(), Arc::new(Named(node.into()))),
+            Chooser { me: node.into(), keys: Arc::new(Named(node.into())), choice: 1 },
             quorums,
             disk,
             true,
@@ -167,7 +167,7 @@ impl World {
                     return None;
                 }
                 assert!(news.is_valid(&self.topology));
-                receiver.receive(news).expect("honest news");
+                receiver.receive(from.into(), news).expect("honest news");
             }
             Act::Meet(node, peer) => {
                 let chooses = matches!(self.programs[peer], Program::Chooses(_));
@@ -230,7 +230,7 @@ impl World {
         let now = if settled { self.now + 2 * SETTLED } else { self.now };
         let Program::Chooses(assembly) = &mut self.programs[node] else { return None };
         assembly.observe(&linked, &late);
-        let step = assembly.step(now);
+        let step = assembly.step(now, None);
         // A part that has changed has settled only later.
         assembly.part.1 = Some(self.now);
         match step {
@@ -244,7 +244,7 @@ impl World {
                 check_adopted(&self.topology, node, &self.disks, &mut self.adopted);
             }
             NextStep::Leave => self.programs[node] = Program::Runs,
-            NextStep::End => unreachable!("no node has results here"),
+            NextStep::End | NextStep::Outside => unreachable!("no node has results here"),
         }
         Some(())
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::{super::keys::Named, check::check_adopted, *};
+use crate::experiment::AbsenceParams;
 
 struct Network {
     topology: Arc<Topology>,
@@ -15,6 +16,10 @@ struct Network {
     /// What each node has on its disk.
     disks: Vec<Membership>,
     alive: Vec<bool>,
+    /// The choices of the program that starts next, the one that it begins with.
+    choice: u64,
+    /// How long a link that one end asserts alone is awaited.
+    deadline: Option<Duration>,
     /// Links that are up, the lower number first.
     links: BTreeSet<(usize, usize)>,
     /// Missing links that are late.
@@ -29,11 +34,13 @@ impl Network {
         let nodes = topology.nodes();
         let whole = Membership::all(nodes);
         let mut network = Network {
-            quorum: nodes / 2 + 1,
+            quorum: AbsenceParams::default().quorum_of(nodes),
             lost: String::new(),
             nodes: Vec::new(),
             disks: vec![whole; nodes],
             alive: vec![true; nodes],
+            choice: 1,
+            deadline: None,
             links: BTreeSet::new(),
             late: BTreeSet::new(),
             now: Instant::now(),
@@ -51,7 +58,7 @@ impl Network {
         let started = self.topology.node(node.into()).name != self.lost;
         Assembly::new(
             Arc::clone(&self.topology),
-            (node.into(), Arc::new(Named(node.into()))),
+            Chooser { me: node.into(), keys: Arc::new(Named(node.into())), choice: self.choice },
             quorums,
             disk,
             started,
@@ -80,7 +87,7 @@ impl Network {
             }
             let (linked, late) = (self.ends(node, &self.links), self.ends(node, &self.late));
             self.nodes[node].observe(&linked, &late);
-            if let NextStep::Adopt(membership) = self.nodes[node].step(self.now) {
+            if let NextStep::Adopt(membership) = self.nodes[node].step(self.now, self.deadline) {
                 self.disks[node] = membership.clone();
                 check_adopted(&self.topology, node, &self.disks, &mut self.adopted);
                 self.nodes[node].adopt(membership);
@@ -89,10 +96,10 @@ impl Network {
         let news: Vec<News> = self.nodes.iter().map(Assembly::news).collect();
         for (index, &(a, b)) in self.links.clone().iter().enumerate() {
             if only(2 * index) {
-                self.nodes[a].receive(news[b].clone()).expect("honest news");
+                self.nodes[a].receive(b.into(), news[b].clone()).expect("honest news");
             }
             if only(2 * index + 1) {
-                self.nodes[b].receive(news[a].clone()).expect("honest news");
+                self.nodes[b].receive(a.into(), news[a].clone()).expect("honest news");
             }
         }
     }
@@ -106,7 +113,7 @@ impl Network {
         for _ in 0..60 {
             self.turn(|_| true);
             let steps: Vec<NextStep> =
-                nodes.iter().map(|&node| self.nodes[node].step(self.now)).collect();
+                nodes.iter().map(|&node| self.nodes[node].step(self.now, self.deadline)).collect();
             if steps.iter().all(|step| *step == NextStep::Leave) {
                 let adopted = self.disks[nodes[0]].clone();
                 assert!(nodes.iter().all(|&node| self.disks[node] == adopted));
@@ -170,7 +177,7 @@ fn a_link_that_is_cut_is_left_out_and_a_minority_waits() {
     let most = network.run_until(&[2, 3, 4]);
     assert_eq!(most.members, numbers(&[2, 3, 4]));
     assert_ne!(network.disks[0], most);
-    assert_eq!(network.nodes[0].step(network.now), NextStep::Wait(numbers(&[2, 3, 4])));
+    assert_eq!(network.nodes[0].step(network.now, None), NextStep::Wait(numbers(&[2, 3, 4])));
 }
 
 #[test]
@@ -215,8 +222,8 @@ fn two_statements_with_one_number_become_one_for_all() {
         News { views: vec![(NodeId(0), View { signature, ..view })] }
     };
     for _ in 0..10 {
-        network.nodes[1].receive(says(4, 1)).unwrap();
-        network.nodes[4].receive(says(1, 4)).unwrap();
+        network.nodes[1].receive(NodeId(0), says(4, 1)).unwrap();
+        network.nodes[4].receive(NodeId(0), says(1, 4)).unwrap();
         network.turn(honest);
     }
     let adopted = &network.disks[1];
@@ -265,12 +272,13 @@ fn false_statements_and_numbers_far_beyond_are_left_out() {
     for (number, adopted) in [(MOST_VIEWS - 1, 0), (1 << 30, 0), (7, u64::MAX), (7, 1 << 60)] {
         network.turn(|_| true);
         for about in [NodeId(3), NodeId(4)] {
-            let view = View { number, adopted, linked: numbers(&[2]), ..View::default() };
+            let view =
+                View { choice: 1, number, adopted, linked: numbers(&[2]), ..View::default() };
             let signature = liar.sign(&statement(about, &view));
             let news = News { views: vec![(about, View { signature, ..view })] };
             assert!(news.is_valid(&network.topology));
             for node in [0, 1, 4] {
-                let received = network.nodes[node].receive(news.clone());
+                let received = network.nodes[node].receive(NodeId(3), news.clone());
                 assert_eq!(received.is_err(), about == NodeId(4), "{received:?}");
             }
         }
@@ -279,6 +287,174 @@ fn false_statements_and_numbers_far_beyond_are_left_out() {
     assert_eq!(chosen.members, numbers(&[0, 1, 3, 4]));
     assert_eq!(chosen.id >> 32, 1);
     assert!(network.nodes.iter().all(|node| node.own.number < 100));
+}
+
+/// A view with the signature of this node.
+fn signed(node: u32, view: View) -> News {
+    let node = NodeId(node);
+    let signature = Named(node).sign(&statement(node, &view));
+    News { views: vec![(node, View { signature, ..view })] }
+}
+
+/// Half of the nodes are no quorum: the other half could be one, too.
+#[test]
+fn half_of_the_nodes_do_not_continue() {
+    for (nodes, least) in [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (101, 51)] {
+        assert_eq!(AbsenceParams::default().quorum_of(nodes), least, "of {nodes}");
+    }
+    for spec in ["complete:4", "ring:4", "ring:6"] {
+        let mut network = Network::new(spec);
+        let half = network.nodes.len() / 2;
+        let is_across = |(a, b): &(usize, usize)| (*a < half) != (*b < half);
+        let (across, within) = network.all_links().into_iter().partition(is_across);
+        (network.links, network.late) = (within, across);
+        for _ in 0..20 {
+            network.turn(|_| true);
+        }
+        assert!(network.disks.iter().all(|disk| disk.id == 0), "{spec}: {:?}", network.disks);
+    }
+}
+
+/// A member says that the run is over, with results of its own and later members than all know. That
+/// ends nobody, and nobody repeats it. What a quorum has signed counts, if their results are equal.
+#[test]
+fn a_run_is_over_by_the_signatures_of_a_quorum_only() {
+    let over = |node: u32, results: u64| {
+        let adopted = 9 << 32;
+        let (linked, results) = (numbers(&[(node + 1) % 5, (node + 4) % 5]), Some(results));
+        let linked = if linked.is_sorted() { linked } else { linked.into_iter().rev().collect() };
+        let view = View { choice: 5, linked, adopted, results, over: true, ..View::default() };
+        signed(node, View { started: true, ..view })
+    };
+    let mut network = Network::new("ring:5");
+    network.links = network.all_links().into_iter().collect();
+    (0..3).for_each(|_| network.turn(|_| true));
+    network.alive[3] = false;
+    for _ in 0..20 {
+        for neighbour in [2, 4] {
+            network.nodes[neighbour].receive(NodeId(3), over(3, 7)).unwrap();
+        }
+        // What its program would say is lost.
+        network.turn(|index| ![6, 9].contains(&index));
+        for node in [0, 1, 2, 4] {
+            let step = network.nodes[node].step(network.now, None);
+            assert!(!matches!(step, NextStep::End | NextStep::Outside), "node {node}: {step:?}");
+            assert!(!network.nodes[node].own.over, "node {node} repeats it");
+        }
+    }
+    let heard = |news: [News; 3]| {
+        let mut network = Network::new("ring:5");
+        for news in news {
+            network.nodes[1].receive(NodeId(2), news).unwrap();
+        }
+        network.nodes[1].step(network.now, None)
+    };
+    assert_eq!(heard([over(3, 7), over(4, 7), over(0, 7)]), NextStep::Outside);
+    let waits = NextStep::Wait(numbers(&[0, 2, 3, 4]));
+    assert_eq!(heard([over(3, 7), over(4, 7), over(0, 8)]), waits, "other results");
+    assert_eq!(heard([over(3, 7), over(4, 7), over(4, 7)]), waits, "two nodes");
+}
+
+/// A member repeats what another one has said in an earlier choice, in order: that one is heard as
+/// before. What it says itself is heard a thousand times.
+#[test]
+fn old_statements_cost_their_signer_nothing() {
+    let network = Network::new("ring:5");
+    let says = |choice: u64, number: u64| {
+        let view = View { choice, number, linked: numbers(&[2]), ..View::default() };
+        signed(3, View { started: true, ..view })
+    };
+    let view_of_3 =
+        |node: &Assembly| node.views.get(&NodeId(3)).map(View::order).map(|it| (it.0, it.1));
+    let mut node = network.nodes[4].clone();
+    for number in 1..2_000 {
+        node.receive(NodeId(0), says(1, number)).unwrap();
+    }
+    node.receive(NodeId(3), says(2, 1)).unwrap();
+    assert_eq!(view_of_3(&node), Some((2, 1)));
+    node.receive(NodeId(0), says(1, 3_000)).unwrap();
+    assert_eq!(view_of_3(&node), Some((2, 1)), "it is of an earlier choice");
+    for number in 2..5_000 {
+        node.receive(NodeId(3), says(2, number)).unwrap();
+    }
+    assert_eq!(view_of_3(&node), Some((2, u64::from(MOST_HEARD))));
+    // Those of this node itself make it speak once.
+    let mut node = network.nodes[3].clone();
+    for number in 1..2_000 {
+        node.receive(NodeId(2), says(1, number)).unwrap();
+    }
+    assert!(node.own.number < 10, "{:?}", node.own);
+    assert!(node.own.choice > 1);
+}
+
+/// A program that was started again counts from the beginning. It says something newer than the one
+/// before, as soon as it hears what that has said: else nobody would hear it.
+#[test]
+fn a_program_that_was_started_again_overtakes_its_earlier_statements() {
+    let mut network = Network::new("ring:5");
+    network.links = network.all_links().into_iter().collect();
+    for _ in 0..5 {
+        // A link comes and goes, so that the node says something each time.
+        network.links.remove(&(1, 2));
+        network.turn(|_| true);
+        network.links.insert((1, 2));
+        network.turn(|_| true);
+    }
+    network.nodes[2] = network.fresh(2);
+    (network.links, network.late) = (network.all_links().into_iter().collect(), BTreeSet::new());
+    network.links.remove(&(2, 3));
+    network.late.insert((2, 3));
+    (0..9).for_each(|_| network.turn(|_| true));
+    for other in [0, 1, 3, 4] {
+        let known = network.nodes[other].views.get(&NodeId(2)).expect("it was there");
+        assert_eq!(known.late, [NodeId(3)], "at node {other}");
+    }
+    assert_eq!(network.disks[2].cut, [(NodeId(2), NodeId(3))]);
+}
+
+/// A member says that it is linked with a dead node, or says nothing at all about it: the others
+/// await that node until the deadline.
+#[test]
+fn a_link_with_a_dead_node_is_awaited_until_the_deadline() {
+    for linked in [&[2, 4][..], &[4]] {
+        let mut network = Network::new("ring:5");
+        network.links =
+            network.all_links().into_iter().filter(|(a, b)| *a != 2 && *b != 2).collect();
+        (network.alive[2], network.alive[3]) = (false, false);
+        network.late = [(1, 2)].into();
+        network.deadline = Some(Duration::from_secs(8));
+        let started = network.now;
+        let linked = numbers(linked);
+        let view = View { choice: 1, number: 1, linked, started: true, ..View::default() };
+        let claim = signed(3, view);
+        while network.disks[0].id == 0 {
+            network.nodes[4].receive(NodeId(3), claim.clone()).unwrap();
+            // What its program would say is lost.
+            network.turn(|index| index != 5);
+            assert!(network.now < started + Duration::from_secs(20), "they wait for ever");
+        }
+        assert!(network.now >= started + Duration::from_secs(8));
+        assert_eq!(network.disks[0].members, numbers(&[0, 1, 3, 4]));
+    }
+}
+
+/// A member raises the number of the newest membership again and again. Its neighbours refuse it,
+/// and not those that pass on what it says.
+#[test]
+fn one_that_raises_the_number_again_and_again_is_refused_by_its_neighbours() {
+    let mut network = Network::new("ring:5");
+    network.links = network.all_links().into_iter().collect();
+    (0..3).for_each(|_| network.turn(|_| true));
+    let raises = |number: u64| {
+        let (adopted, linked) = (number << 32 | 77, numbers(&[2, 4]));
+        let view = View { choice: 2, number, adopted, linked, started: true, ..View::default() };
+        signed(3, view)
+    };
+    for number in 1..=12 {
+        let refused = network.nodes[4].receive(NodeId(3), raises(number));
+        assert_eq!(refused.is_err(), number > u64::from(MOST_RAISED), "{number}: {refused:?}");
+        assert_eq!(network.nodes[0].receive(NodeId(4), raises(number)), Ok(()));
+    }
 }
 
 proptest! {

@@ -1,0 +1,115 @@
+//! Two versions with one number: the members choose one of them.
+
+use super::*;
+
+/// Five sites of which the first one signs two changes, and gives each to two others.
+fn split() -> Vec<Place> {
+    let places = started(&["h", "a", "b", "c", "d"], Consent::Majority);
+    places.iter().for_each(|place| drop(begins(place)));
+    let book = places[0].book();
+    for (set, pair) in [("optimizer.step=0.05", [1, 2]), ("optimizer.step=0.07", [3, 4])] {
+        let Version { run, signatures: accepts } = places[0].site.sign("h", with_set(&book, set));
+        let one = Proposal { run, by: "h".into(), accepts, declines: Default::default() };
+        for at in pair {
+            places[at].change(|book| {
+                book.learn(News { proposals: vec![one.clone()], ..News::default() });
+                Ok(())
+            });
+        }
+        for (at, other) in [(pair[0], pair[1]), (pair[1], pair[0])] {
+            if places[at].book().run().number == book.run().number {
+                answers(&places[at], "h", None).unwrap();
+            }
+            places[other].sync(&places[at]).unwrap();
+        }
+    }
+    places
+}
+
+/// All but the first one exchange.
+fn exchange_all(places: &[Place]) {
+    for a in 1..5 {
+        for b in (1..5).filter(|b| *b != a) {
+            let _ = places[a].sync(&places[b]);
+        }
+    }
+}
+
+#[test]
+fn members_end_a_contradiction_by_choosing_one_version() {
+    let places = split();
+    let [ours, theirs] = [1, 3].map(|at: usize| places[at].book().run().digest());
+    assert_ne!(ours, theirs);
+    exchange_all(&places);
+    for place in &places[1..] {
+        let conflict = place.book().conflict.unwrap();
+        assert_eq!(
+            conflict.to_string(),
+            format!("h signed two versions of the run with the number {}", conflict.number)
+        );
+        assert!(
+            matches!(place.stage(), Err(NotYet::Waits(why)) if why.contains("gradvine settle"))
+        );
+        assert!(proposes(place, "optimizer.step=0.9").unwrap_err().to_string().contains("settle"));
+    }
+    let choose = |at: usize, digest: &str| {
+        places[at].change(|book| places[at].site.settle(book, digest));
+        exchange_all(&places);
+    };
+    assert!(places[1].tried(|book| places[1].site.settle(book, "ffff")).is_err());
+    choose(1, &ours[..12]);
+    choose(3, &theirs);
+    // The one who signed both has no voice.
+    places[0].change(|book| {
+        book.extend(places[1].book().history).ok();
+        let _ = book.extend(places[3].book().history);
+        places[0].site.settle(book, &theirs)
+    });
+    choose(4, &ours);
+    assert!(places[2].book().conflict.is_some(), "two of four");
+    choose(3, &ours);
+    for place in &places[1..] {
+        assert!(place.book().conflict.is_none());
+        assert_eq!(place.book().run().digest(), ours);
+    }
+    check_history(&places[3].book().history).unwrap();
+    // The other version contradicts nothing any more.
+    let _ = places[1].sync(&places[0]);
+    assert!(places[1].book().conflict.is_none());
+    // Training goes on from the stage that all have trained.
+    places[1..].iter().for_each(|place| ends(place, newest(7, true, "m")));
+    exchange_all(&places);
+    let why = format!("{:?}", places[1].stage());
+    assert!(why.contains("h has not said"), "{why}");
+    removes(&places[1], "h").unwrap();
+    exchange_all(&places);
+    answers(&places[2], "a", None).unwrap();
+    exchange_all(&places);
+    answers(&places[3], "a", None).ok();
+    (0..3).for_each(|_| exchange_all(&places));
+    let stages: Vec<Stage> = places[1..].iter().map(|place| place.stage().unwrap()).collect();
+    assert!(stages.iter().all(|one| *one == stages[0]) && stages[0].rounds_before == 7);
+}
+
+/// A site has begun a stage of the version that lost.
+#[test]
+fn a_stage_of_a_version_that_lost_is_left() {
+    let places = split();
+    places.iter().skip(1).for_each(|place| ends(place, newest(7, true, "m")));
+    places[3].change(|book| {
+        // As if all had said how the stage before ended.
+        let begins = book.run().digest();
+        book.training.push(Training { stage: book.run().number, begins, rounds_before: 7 });
+        Ok(())
+    });
+    exchange_all(&places);
+    let ours = places[1].book().run().digest();
+    for at in [1, 2, 3] {
+        places[at].change(|book| places[at].site.settle(book, &ours));
+    }
+    (0..2).for_each(|_| exchange_all(&places));
+    let book = places[3].book();
+    assert_eq!(book.run().digest(), ours);
+    assert!(book.begun(book.training.last().unwrap()).is_none(), "it is of no version");
+    assert!(book.unsaid().is_none() && book.notes.ends.iter().any(|end| end.site == "c"));
+}

@@ -1,0 +1,204 @@
+//! What a neighbour may cost the others: restarts, choices of members, a false word about a key.
+
+use super::{
+    signed,
+    table::{A, B, C, Table, ready, whole},
+    view,
+};
+use crate::{
+    cluster::{
+        Input, Restored,
+        event::Event,
+        members::assembly::{News, View},
+        message::{CheckpointSchedule, StartMessage},
+        statements::Said,
+    },
+    gossip::snapshot::Snapshot,
+    units::{NodeId, Round},
+};
+
+const RESETS: &str = "open 3 members of change 0, 0 links cut, bans [], reset";
+const CHOOSES: &str = "open 3 members of change 0, 0 links cut, bans [], to choose";
+const REFUSES: &str = "open 3 members of change 0, 0 links cut, bans [2], to choose";
+
+/// Node b continues after this round, of which all have a checkpoint.
+fn continues(b: &mut Table<'_>, rounds: u64) {
+    if rounds == 0 {
+        b.started();
+        return;
+    }
+    b.opened(&[rounds]);
+    for peer in [A, C] {
+        b.event(Event::Up(peer));
+    }
+    b.event(Event::Start { from: C, message: ready(C, &[rounds]) });
+    b.after(0.1);
+    let message = b.begin(&[rounds], &[rounds]);
+    b.event(Event::Start { from: A, message });
+    b.after(0.1);
+    let x = vec![0.0; b.cluster.part().whole.parameters()];
+    let snapshot = Snapshot { rounds: Round(rounds), x, ..Snapshot::default() };
+    let restored = Restored { snapshot, merged: Vec::new() };
+    b.input(Input::Restored(Ok(Some(restored))));
+    assert!(b.cluster.is_in_rounds());
+}
+
+/// All members have a checkpoint of this round.
+fn reaches(b: &mut Table<'_>, rounds: u64) {
+    b.event(Event::Durable(rounds));
+    b.told(A, A, Said::Saved(rounds));
+    b.told(C, C, Said::Saved(rounds));
+    b.told(A, A, Said::Schedule(CheckpointSchedule { number: 1, next: 0, common: rounds }));
+    let looked = b.after(0.1);
+    assert!(looked.iter().any(|effect| effect.starts_with("Retain")), "{looked:?}");
+}
+
+/// A machine that is started again every few seconds, while the run gets on, is refused by nobody,
+/// however often: also where the others have lost their disks meanwhile, and begin anew.
+#[test]
+fn restarts_between_which_the_run_gets_further_have_no_limit() {
+    for policy in ["wait", "continue"] {
+        let whole = whole(&[&format!("absence.policy={policy}"), "run.rounds=100"]);
+        for each in [2, 0] {
+            let mut b = Table::new(&whole, false);
+            for times in 0..50 {
+                continues(&mut b, each * times);
+                // Now and then it is started again before the next checkpoint.
+                if times % 3 != 0 {
+                    reaches(&mut b, each * times + 2);
+                }
+                let effects = b.event(Event::Restarted { peer: C, because: None });
+                assert!(effects.last().unwrap().starts_with(RESETS), "{times}: {effects:?}");
+                if times % 3 == 0 {
+                    continues(&mut b, each * times);
+                    reaches(&mut b, each * times + 2);
+                    b.event(Event::Restarted { peer: C, because: None });
+                }
+            }
+        }
+    }
+}
+
+/// Another name for the cause is no new budget.
+#[test]
+fn one_that_goes_back_because_of_one_after_the_other_is_refused() {
+    let whole = whole(&["absence.policy=continue"]);
+    let mut b = Table::new(&whole, false);
+    for times in 1..=44 {
+        b.started();
+        let because = Some(NodeId(3 + times % 9));
+        let effects = b.event(Event::Restarted { peer: C, because });
+        let expected = if times == 44 { REFUSES } else { RESETS };
+        assert!(effects.last().unwrap().starts_with(expected), "{times}: {effects:?}");
+    }
+}
+
+/// All three choose members, the same as before.
+fn all_agree(b: &mut Table<'_>, choice: u64) {
+    b.opened(&[]);
+    for peer in [A, C] {
+        b.event(Event::Up(peer));
+    }
+    for (number, agreed) in [(1, false), (2, true)] {
+        for from in [A, C] {
+            let said = View { choice, agreed, ..view(number, &[B], &[]) };
+            let message = StartMessage::Assembly(News { views: vec![signed(from, said)] });
+            b.event(Event::Start { from, message });
+        }
+        let effects = b.after(0.1);
+        assert_eq!(agreed, effects == [RESETS], "{effects:?}");
+    }
+}
+
+/// A member claims to take part in another membership, again and again: each time all choose, and
+/// go back. A choice does not begin the count anew, and neither does a restart.
+#[test]
+fn one_that_makes_all_choose_again_and_again_is_refused() {
+    let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
+    for (because, most) in [(None, 20), (Some(NodeId(7)), 43)] {
+        let mut b = Table::new(&whole, false);
+        for times in 1..=most + 1 {
+            b.started();
+            let effects = match times % 2 {
+                0 => b.event(Event::OtherMembership { peer: C, because }),
+                _ => b.event(Event::Restarted { peer: C, because }),
+            };
+            let last = effects.last().unwrap();
+            match (times > most, times % 2) {
+                (true, _) => assert_eq!(last, REFUSES, "{times}"),
+                (false, 0) => {
+                    assert!(last.starts_with(CHOOSES), "{times}: {effects:?}");
+                    all_agree(&mut b, times);
+                }
+                (false, _) => assert!(last.starts_with(RESETS), "{times}: {effects:?}"),
+            }
+        }
+    }
+}
+
+/// A node that chooses says because of whom, so that the next one does not count it as the cause.
+#[test]
+fn one_that_chooses_because_of_another_says_so() {
+    let whole = whole(&["absence.policy=continue"]);
+    for (because, said) in [(None, 2), (Some(NodeId(7)), 7), (Some(B), 2)] {
+        let mut b = Table::new(&whole, false);
+        b.started();
+        let effects = b.event(Event::OtherMembership { peer: C, because });
+        assert_eq!(effects.last().unwrap(), &format!("{CHOOSES}, because of {said}"));
+    }
+    // An absence is a cause of its own.
+    let mut b = Table::new(&whole, false);
+    b.started();
+    let effects = b.event(Event::Down { peer: C, reason: "it did not return".into() });
+    assert_eq!(effects.last().unwrap(), CHOOSES);
+}
+
+/// Before the rounds, too: one neighbour that says falsely that another program has this node's key
+/// does not end it.
+#[test]
+fn a_program_that_one_neighbour_refuses_before_the_rounds_waits() {
+    let refuses = |peer| Event::Rival { peer, text: "two programs".into() };
+    for policy in ["wait", "continue"] {
+        let whole = whole(&[&format!("absence.policy={policy}")]);
+        let mut b = Table::new(&whole, false);
+        b.opened(&[]);
+        assert_eq!(b.event(refuses(A)), ["warn: node 0 says: two programs"]);
+        assert_eq!(b.event(refuses(A)), [""; 0]);
+        b.event(Event::Up(A));
+        assert_eq!(b.event(refuses(C)), ["warn: node 2 says: two programs"]);
+        b.facts.missing = vec![(C, "two programs".into())];
+        assert_eq!(b.after(0.1), ["to 0: node 1 waits for 2 (two programs)"]);
+        let effects = b.event(refuses(A));
+        assert!(effects.iter().any(|effect| effect.contains("stop one of them")), "{effects:?}");
+    }
+}
+
+/// A neighbour joins the choice only after its own deadline in a rendezvous has passed, because it
+/// has waited there for the node that was given up: it is no absent one.
+#[test]
+fn one_that_comes_late_from_a_rendezvous_is_awaited() {
+    let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
+    let says = |from: NodeId, number| {
+        let views = vec![signed(from, view(number, &[B], &[]))];
+        Event::Start { from, message: StartMessage::Assembly(News { views }) }
+    };
+    let waits = |b: &mut Table<'_>, tenths: usize| {
+        let all: Vec<String> = (0..tenths).flat_map(|_| b.after(0.1)).collect();
+        all.into_iter().filter(|effect| effect.starts_with("record")).collect::<Vec<_>>()
+    };
+    let choosing = || {
+        let mut b = Table::new(&whole, false);
+        b.started();
+        b.event(Event::OtherMembership { peer: C, because: None });
+        b.opened(&[]);
+        b.event(Event::Up(C));
+        b.event(says(C, 1));
+        b
+    };
+    let mut b = choosing();
+    assert_eq!(waits(&mut b, 45), [""; 0]);
+    b.event(Event::Up(A));
+    b.event(says(A, 1));
+    assert_eq!(waits(&mut b, 20), [""; 0], "they are all there");
+    assert_eq!(waits(&mut choosing(), 95), ["record [NodeId(1), NodeId(2)]"]);
+}
