@@ -107,16 +107,12 @@ pub(super) const ALL: [Kind; 22] = [
 
 /// What no seed contains, and what the program does not withstand about it yet. The checks find each
 /// with `GRADVINE_LIES`.
-pub(super) const OPEN: [(Kind, &str); 9] = [
-    (Kind::Ready, "the checkpoint of one node alone decides where all begin"),
-    (Kind::Begin, "a parent lets nodes begin where no quorum has a checkpoint; a relay is blamed"),
-    (Kind::FinalViews, "one view says that the run is over, and others repeat that"),
-    (Kind::Schedule, "one number of a schedule hides all schedules that follow"),
+pub(super) const OPEN: [(Kind, &str); 5] = [
+    (Kind::Ready, "one that does not begin is given up no earlier than one that waits for it"),
     (Kind::Rival, "one neighbour ends a program that has not begun"),
-    (Kind::Leaves, "members are chosen again each time that one neighbour leaves, without a limit"),
+    (Kind::Leaves, "honest nodes that choose members again because of it use up their own budgets"),
     (Kind::Goodbyes, "the same when it says goodbye"),
-    (Kind::Blames, "the one that is named is refused in place of the one that restarts"),
-    (Kind::Echoes, "places where an earlier attempt began, and schedules, count again"),
+    (Kind::Blames, "the same when it restarts and names others"),
 ];
 
 /// The most messages that it remembers.

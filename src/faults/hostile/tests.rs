@@ -18,11 +18,12 @@ use crate::{
 };
 
 /// The seeds of the slow test, and those of the quick one.
-const SEEDS: Range<u64> = 0..200;
+const SEEDS: Range<u64> = 0..100;
 const FEW: Range<u64> = 0..6;
 
-/// Seeds of each kind alone.
-const EACH: Range<u64> = 0..5;
+/// Seeds of each kind alone, and those among which some do each kind.
+const EACH: Range<u64> = 0..2;
+const ANY: Range<u64> = 2..200;
 
 const TOPOLOGIES: [&str; 8] =
     ["ring:5", "complete:5", "complete:4", "ring:4", "path:4", "path:5", "torus:2x3", "ring:7"];
@@ -195,7 +196,7 @@ fn each_kind_alone_costs_its_own_place() {
     for kind in closed() {
         let does = |seeds| expect(seeds, &[kind]).contains_key(&kind);
         // Some need a choice of members, which few seeds have.
-        let is_done = does(EACH) || (EACH.end..SEEDS.end).any(|seed| does(seed..seed + 1));
+        let is_done = does(EACH) || { ANY }.any(|seed| does(seed..seed + 1));
         assert!(is_done || kind == Kind::Stays, "{kind:?} is never done");
     }
 }
