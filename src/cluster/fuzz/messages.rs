@@ -165,36 +165,6 @@ fn news(bytes: &mut Bytes<'_>, table: &Table) -> News {
     News { views }
 }
 
-/// What the hostile neighbour can say about itself: the next view, of the newest membership or one
-/// that follows it.
-fn own_news(bytes: &mut Bytes<'_>, table: &Table) -> News {
-    let (node, topology) = (table.hostile, &table.run.design.topology);
-    let known = table.peers.news(node).and_then(|news| {
-        news.views.into_iter().find_map(|(of, view)| (of == node).then_some(view))
-    });
-    let neighbours = topology.neighbours(node);
-    let mut linked = bytes.subset(topology.nodes());
-    linked.retain(|peer| neighbours.contains(peer));
-    let late = neighbours.iter().copied().filter(|peer| !linked.contains(peer)).collect();
-    let adopted = match bytes.flag() {
-        true => table.checks.newest,
-        false => {
-            let members = bytes.subset(topology.nodes());
-            Membership::after([table.checks.newest].into_iter(), members, Vec::new()).id
-        }
-    };
-    let results = table.disk.results.as_ref().map(|written| written.number);
-    let (before, choice) = known.map_or((0, 0), |view| (view.number, view.choice));
-    let number = before + 1 + u64::from(bytes.byte());
-    let [agreed, started, has_results, over] = [(); 4].map(|()| bytes.flag());
-    let results = results.filter(|_| has_results);
-    let signature = Vec::new();
-    let mut view =
-        View { choice, number, linked, late, adopted, agreed, started, results, over, signature };
-    view.signature = Named(node).sign(&statement(node, &view));
-    News { views: vec![(node, view)] }
-}
-
 /// What nodes say of their checkpoints, as the hostile neighbour passes it on: it signs what it says
 /// itself, and may sign for others.
 pub(super) fn reports(bytes: &mut Bytes<'_>, table: &Table) -> Vec<Statement> {
@@ -233,6 +203,36 @@ fn signed(table: &Table, node: NodeId, said: Said, forges: bool) -> Statement {
         statement.signature = Named(table.hostile).sign(&statement.signature);
     }
     statement
+}
+
+/// What the hostile neighbour can say about itself: the next view, of the newest membership or one
+/// that follows it.
+fn own_news(bytes: &mut Bytes<'_>, table: &Table) -> News {
+    let (node, topology) = (table.hostile, &table.run.design.topology);
+    let known = table.peers.news(node).and_then(|news| {
+        news.views.into_iter().find_map(|(of, view)| (of == node).then_some(view))
+    });
+    let neighbours = topology.neighbours(node);
+    let mut linked = bytes.subset(topology.nodes());
+    linked.retain(|peer| neighbours.contains(peer));
+    let late = neighbours.iter().copied().filter(|peer| !linked.contains(peer)).collect();
+    let adopted = match bytes.flag() {
+        true => table.checks.newest,
+        false => {
+            let members = bytes.subset(topology.nodes());
+            Membership::after([table.checks.newest].into_iter(), members, Vec::new()).id
+        }
+    };
+    let results = table.disk.results.as_ref().map(|written| written.number);
+    let (before, choice) = known.map_or((0, 0), |view| (view.number, view.choice));
+    let number = before + 1 + u64::from(bytes.byte());
+    let [agreed, started, has_results, over] = [(); 4].map(|()| bytes.flag());
+    let results = results.filter(|_| has_results);
+    let signature = Vec::new();
+    let mut view =
+        View { choice, number, linked, late, adopted, agreed, started, results, over, signature };
+    view.signature = Named(node).sign(&statement(node, &view));
+    News { views: vec![(node, view)] }
 }
 
 pub(super) fn cause(bytes: &mut Bytes<'_>, table: &Table) -> Cause {
