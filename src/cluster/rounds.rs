@@ -342,6 +342,9 @@ impl Rounds {
             }
             Event::Rival { peer, text } => return self.refused(part, peer, &text, out),
             Event::OtherMembership { peer, .. } => return self.meet(part, peer, out),
+            Event::Goodbye(peer) if self.node.owes_its_model() && self.limits.may_continue => {
+                return Err(RunError::Absent(Absence::of(peer)));
+            }
             Event::Goodbye(peer) if self.node.owes_its_model() => {
                 let round = self.node.round();
                 let reason = format!("it said goodbye in round {round}, before the run was over");

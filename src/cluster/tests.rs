@@ -120,6 +120,21 @@ fn a_restart_of_a_neighbour_in_each_phase() {
     assert_eq!(resumed[..2], ["Resumes(Round(2))", "begin after 2"]);
 }
 
+/// A neighbour that says goodbye in the rounds is absent: the run continues without it, if it may.
+#[test]
+fn a_goodbye_in_the_rounds_is_an_absence() {
+    for (policy, last) in [
+        ("wait", "close, over false, reason Some(\"the link to node 2 broke"),
+        ("continue", "open 3 members of change 0, 0 links cut, bans [], to choose"),
+    ] {
+        let whole = whole(&[&format!("absence.policy={policy}")]);
+        let mut b = Table::new(&whole, false);
+        b.started();
+        let effects = b.event(Event::Goodbye(C));
+        assert!(effects.last().unwrap().starts_with(last), "{policy}: {effects:?}");
+    }
+}
+
 /// A neighbour that starts again and again, while the run gets no further, is given up.
 #[test]
 fn restarts_have_a_budget() {

@@ -1,33 +1,317 @@
-//! What must hold at all times.
+//! What must hold after every event.
+//!
+//! At all nodes but a hostile one, which counts as if it held every checkpoint and all results:
+//!
+//! * No id has two memberships, and at most one membership can continue. W is doubly stochastic.
+//! * *results*: no node takes the run for over, or removes its checkpoints at the end, before a
+//!   quorum has the same results.
+//! * *beginning*: no node that lacks a checkpoint begins from it unless a quorum has had it.
+//! * *removal*: no node removes a checkpoint that all its members have had, before a later one, or
+//!   the one from which the node begins, has been durable at a quorum.
+//! * *blame*: no node refuses a node that has kept to the protocol, or ends because of it.
+//! * *report*: a checkpoint that a node reports is on its disk.
+//! * *choices*: a node does not choose members more often than the budgets of its neighbours allow,
+//!   without a later checkpoint that all members have.
+//! * *schedule*: checkpoints that are due by time are written, with [`LONGEST_GAP`] between them.
+//! * *end*: a run ends within its [bound](World::bound), if the nodes that are not hostile can
+//!   reach each other and are a quorum.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
-use super::world::World;
+use super::{journal::Id, world::World};
 use crate::{
     cluster::{
+        Opening, Outcome,
         members::assembly::check::check_adopted,
+        message::{Beginning, StartMessage},
         statements::{Said, Statement},
     },
     data::Disk,
-    drive::Membership,
+    digest,
+    drive::{Membership, RunError},
     mixing::Topology,
+    run::checkpoint::Every,
     units::NodeId,
 };
 
+/// The longest time in the rounds without a checkpoint, where one is due each second, besides that
+/// in which a silent neighbour is given up: three intervals until a schedule that was missed is
+/// replaced, and twice the time in which one crosses the network, with room.
+const LONGEST_GAP: f64 = 20.0;
+
+/// How often one neighbour may throw a node back in a run of so many nodes: by itself, and because
+/// of others, as in `cluster::members::setbacks`.
+fn most_setbacks(nodes: usize) -> u32 {
+    20 + 40 + nodes as u32
+}
+
+/// How often a refused member comes back in the longest run, at the most: each refusal takes twice
+/// as long as the one before it, from a minute on.
+const MOST_RETURNS: u32 = 10;
+
 impl World<'_> {
-    /// Checks that a checkpoint that a node reports is on its disk.
-    pub(super) fn check_reported(&self, node: NodeId, statements: &[(u64, Statement)]) {
-        let machine = &self.machines[node.index()];
-        let Some(program) = &machine.program else { return };
+    /// Whether a node is not the hostile one.
+    fn is_honest(&self, node: NodeId) -> bool {
+        !self.is_hostile(node) && self.liar.as_ref().is_none_or(|liar| liar.node != node)
+    }
+
+    /// Whether these nodes, with the hostile one, are a quorum.
+    fn is_quorum(&self, nodes: &BTreeSet<NodeId>) -> bool {
+        let hostile = self.hostile.iter().filter(|hostile| !nodes.contains(&hostile.node)).count();
+        let design = &self.whole.design;
+        let quorum = design.topology.nodes() / 2 + 1;
+        nodes.len() + hostile >= quorum
+    }
+
+    /// Whether an ordinary fault concerns a node.
+    pub(super) fn is_disturbed(&self, node: NodeId) -> bool {
+        self.journal.disturbed.contains(&node)
+    }
+
+    fn was_at_quorum(&self, checkpoint: Id) -> bool {
+        self.journal.durable.get(&checkpoint).is_some_and(|nodes| self.is_quorum(nodes))
+    }
+
+    /// Whether nodes have checkpoints, and a quorum has none of them now.
+    fn has_too_few(&self) -> bool {
+        let has = |node: usize, rounds| self.machines[node].files.is_durable(rounds);
+        let nodes = 0..self.machines.len();
+        let count = |rounds| nodes.clone().filter(|node| has(*node, rounds)).count();
+        let honest =
+            |rounds| nodes.clone().any(|node| self.is_honest(node.into()) && has(node, rounds));
+        let mut all =
+            self.journal.durable.keys().map(|(_, rounds)| *rounds).filter(|it| honest(*it));
+        all.clone().next().is_some() && all.all(|rounds| 2 * count(rounds) <= nodes.len())
+    }
+
+    /// The checkpoints that a program has on its disk.
+    pub(super) fn on_disk(&self, node: NodeId) -> Vec<Id> {
+        let program = self.machines[node.index()].program.as_ref();
+        let all = program.and_then(|program| program.checkpoints.available().ok());
+        let all = all.map_or(Vec::new(), |(all, _)| all);
+        all.into_iter().map(|(membership, rounds, _)| (membership, rounds)).collect()
+    }
+
+    /// A node has written a checkpoint.
+    pub(super) fn check_written(&mut self, node: NodeId, checkpoint: Id) {
+        self.journal.durable.entry(checkpoint).or_default().insert(node);
+        let now = self.now();
+        if let Some((_, since)) = self.journal.begun.get_mut(&node) {
+            *since = now;
+        }
+        if checkpoint > self.journal.common && self.was_common(checkpoint) {
+            self.journal.common = checkpoint;
+            self.journal.choices.clear();
+        }
+    }
+
+    /// Whether all members but the hostile one have had a checkpoint.
+    fn was_common(&self, checkpoint: Id) -> bool {
+        let members = self.journal.adopted.get(&checkpoint.0);
+        let holders = self.journal.durable.get(&checkpoint);
+        let (Some(members), Some(holders)) = (members, holders) else { return false };
+        let mut honest = members.members.iter().filter(|node| self.is_honest(**node));
+        honest.all(|node| holders.contains(node))
+    }
+
+    /// A node has removed all that it had before and has no longer; it begins there, if it does.
+    pub(super) fn check_removed(&self, node: NodeId, before: &[Id], at: Option<&Beginning>) {
+        if self.hostile.is_none() || !self.is_honest(node) {
+            return;
+        }
+        let after = self.on_disk(node);
+        let begins = at.is_some_and(|at| {
+            let mut all = self.journal.durable.keys().filter(|(_, rounds)| *rounds == at.rounds);
+            all.any(|checkpoint| self.was_at_quorum(*checkpoint))
+        });
+        for removed in before.iter().filter(|checkpoint| !after.contains(checkpoint)) {
+            let mut later = self.journal.durable.keys().filter(|other| *other > removed);
+            let is_replaced = later.any(|other| self.was_at_quorum(*other));
+            assert!(
+                is_replaced || begins || !self.was_common(*removed),
+                "removal: node {node} removes {removed:?}, and a quorum has no later checkpoint; \
+                 it begins at {at:?}"
+            );
+        }
+    }
+
+    /// A node has written its results.
+    pub(super) fn check_results(&mut self, node: NodeId) {
+        if let Some(results) = &self.machines[node.index()].results {
+            let mean = digest::short(&results.mean);
+            self.journal.results.entry(mean).or_default().insert(node);
+        }
+    }
+
+    /// A node takes the run for over.
+    pub(super) fn check_over(&self, node: NodeId) {
+        if self.hostile.is_some() && self.is_honest(node) {
+            let has_quorum = self.journal.results.values().any(|nodes| self.is_quorum(nodes));
+            let results = &self.journal.results;
+            assert!(has_quorum, "results: node {node} takes the run for over: {results:?}");
+        }
+    }
+
+    /// The rounds of a node begin there, as one of the members of its links.
+    pub(super) fn check_begins(&mut self, node: NodeId, at: &Beginning) {
+        let now = self.now();
+        self.journal.begun.insert(node, (at.rounds, now));
+        if at.rounds == 0 || self.hostile.is_none() || !self.is_honest(node) {
+            return;
+        }
+        let has = |(_, rounds): &Id| *rounds == at.rounds;
+        let is_own = self.on_disk(node).iter().any(has);
+        let mut known = self.journal.durable.keys().filter(|id| has(id));
+        let is_known = known.any(|id| self.was_at_quorum(*id));
+        assert!(
+            is_known || (is_own && !at.from_mean),
+            "beginning: node {node} begins at {at:?}, which no quorum has had: {:?}",
+            self.journal.durable
+        );
+    }
+
+    /// A node opens links.
+    pub(super) fn check_opens(&mut self, node: NodeId, opening: &Opening) {
+        self.journal.begun.remove(&node);
+        if !self.is_honest(node) {
+            return;
+        }
+        for (peer, ban) in &opening.bans {
+            self.check_blame(node, *peer, &ban.reason);
+        }
+        if opening.chooses && self.hostile.is_some() {
+            // Each neighbour has its own budget; ordinary faults and returns cause some choices, too.
+            let topology = &self.whole.design.topology;
+            let most = most_setbacks(topology.nodes()) * topology.neighbours(node).len() as u32;
+            let times = self.journal.choices.entry(node).or_default();
+            *times += 1;
+            assert!(
+                *times <= most + MOST_RETURNS,
+                "choices: node {node} chooses members for the {times}th time since the members \
+                 have had the checkpoint {:?}",
+                self.journal.common
+            );
+        }
+    }
+
+    /// A node refuses another one, or ends because of it. One that waits for a node which a fault
+    /// concerns may give it up.
+    fn check_blame(&self, node: NodeId, peer: NodeId, reason: &str) {
+        let waits = reason.contains(" waited ") || reason.contains("was started again");
+        let may = !self.is_honest(peer) || (waits && self.journal.disturbed.contains(&peer));
+        assert!(may, "blame: node {node} refuses node {peer}: {reason}");
+    }
+
+    /// The program of a node ends.
+    pub(super) fn check_ends(&self, node: NodeId, outcome: &Outcome) {
+        let Outcome::Failed(error) = outcome else { return };
+        if !self.is_honest(node) {
+            return;
+        }
+        match error {
+            RunError::Failed { failure, .. } => {
+                if let Some(peer) = failure.culprit() {
+                    let reason = failure.describe(&|node| node.to_string());
+                    self.check_blame(node, peer, &reason);
+                }
+            }
+            RunError::Over => self.check_over(node),
+            RunError::Alone(text) if text.starts_with("the run is over") => self.check_over(node),
+            RunError::Setup(error) if self.hostile.is_some() => {
+                let few = error.to_string().contains("nodes report the same checkpoint");
+                if few && self.has_too_few() {
+                    return;
+                }
+                panic!("end: node {node} ends by the word of another one: {error}");
+            }
+            _ => {}
+        }
+    }
+
+    /// A node tells others what is new of these statements: that it has a checkpoint, unless that
+    /// is where it has begun.
+    pub(super) fn check_told(&self, node: NodeId, statements: &[(u64, Statement)]) {
+        let Some(program) = &self.machines[node.index()].program else { return };
         let me = program.cluster.part().id;
         let told = program.statements.last().map_or(0, |(number, _)| *number);
-        for (_, Statement { said, .. }) in
-            statements.iter().filter(|(number, statement)| *number > told && statement.node == me)
-        {
-            let Said::Saved(rounds) = said else { continue };
-            let checkpoint = program.checkpoints.load(*rounds);
-            assert!(checkpoint.is_ok(), "node {node} reports a checkpoint of round {rounds}");
+        let begun = self.journal.begun.get(&node).map_or(0, |(rounds, _)| *rounds);
+        for (number, Statement { node: of, said, .. }) in statements {
+            if let Said::Saved(rounds) = said
+                && (*number > told && *of == me && *rounds != begun)
+            {
+                self.check_reported(node, *rounds);
+            }
         }
+    }
+
+    /// A node says which checkpoints it has.
+    pub(super) fn check_said(&self, node: NodeId, message: &StartMessage) {
+        let Some(program) = &self.machines[node.index()].program else { return };
+        let StartMessage::Ready(reports) = message else { return };
+        let me = program.cluster.part().id;
+        let own = reports.nodes.iter().filter(|report| report.node == me);
+        for checkpoint in own.flat_map(|report| &report.kept) {
+            self.check_reported(node, checkpoint.rounds);
+        }
+    }
+
+    fn check_reported(&self, node: NodeId, rounds: u64) {
+        let is_there = self.machines[node.index()].files.is_durable(rounds);
+        assert!(is_there, "report: node {node} reports a checkpoint of round {rounds}");
+    }
+
+    /// Time has passed.
+    pub(super) fn check_time(&self) {
+        if self.hostile.is_none() {
+            return;
+        }
+        let (now, design) = (self.now(), &self.whole.design);
+        if let Every::Time(_) = Every::of(design) {
+            let limits = (design.experiment.run.patience_s, design.experiment.absence.deadline_s);
+            let gap = (1e9 * (LONGEST_GAP + limits.0 + limits.1)) as u64;
+            for (node, (_, since)) in &self.journal.begun {
+                let machine = &self.machines[node.index()];
+                let is_over = machine.rounds >= design.experiment.run.rounds
+                    || machine.program.as_ref().is_none_or(|program| !program.begun);
+                let since = since.0.max(self.healed().0);
+                assert!(
+                    is_over || !self.is_honest(*node) || now.0 <= since + gap,
+                    "schedule: node {node} has written no checkpoint for long"
+                );
+            }
+        }
+        if let Some(bound) = self.bound() {
+            let is_within = now.0 as f64 <= 1e9 * bound || self.is_over();
+            assert!(is_within, "end: the run takes longer than {bound} s");
+        }
+    }
+
+    /// The seconds within which the nodes that are not hostile end; `None` if they are not a
+    /// quorum, or cannot reach each other without the hostile one.
+    ///
+    /// All start within `run.connect_s`. Then the rounds take their gradients, twice that with the
+    /// links. The hostile one interrupts them as often as its budget and its returns allow. Each
+    /// interruption costs at most all the rounds again, its silence until it is given up, and a
+    /// choice: a lost link, a node that has just returned, and two seconds in which all hear of it.
+    /// Faults add their lengths.
+    pub(super) fn bound(&self) -> Option<f64> {
+        let experiment = &self.whole.design.experiment;
+        let hostile = self.hostile.as_ref()?.node;
+        let topology = &self.whole.design.topology;
+        let nodes = topology.nodes();
+        let honest: Vec<NodeId> =
+            (0..nodes).map(NodeId::from).filter(|node| *node != hostile).collect();
+        if 2 * honest.len() <= nodes || topology.restricted(&honest, &[]).is_err() {
+            return None;
+        }
+        let rounds = experiment.run.rounds as f64;
+        let compute = 2.0 * rounds * experiment.network.compute_ms.unwrap_or(50.0) / 1e3;
+        let silence = experiment.absence.deadline_s + experiment.run.patience_s;
+        let choice = experiment.absence.deadline_s + 10.0;
+        let faults: f64 = self.faults.iter().map(|fault| fault.length.0 as f64 / 1e9).sum();
+        let each = compute + silence + choice;
+        let interruptions = f64::from(most_setbacks(nodes) + MOST_RETURNS);
+        Some(experiment.run.connect_s + compute + interruptions * each + faults)
     }
 
     /// Checks the membership that a node has just recorded against those of the others.
@@ -43,7 +327,7 @@ impl World<'_> {
             }
         };
         let disks: Vec<Membership> = (0..nodes).map(recorded).collect();
-        check_adopted(&design.topology, node.index(), &disks, &mut self.adopted);
+        check_adopted(&design.topology, node.index(), &disks, &mut self.journal.adopted);
         let Membership { members, cut, .. } = &disks[node.index()];
         check_weights(&design.topology.restricted(members, cut).expect("a part of the topology"));
     }

@@ -101,6 +101,20 @@ impl Memory {
         tables.full = if is_full { tables.full + 1 } else { tables.full - 1 };
     }
 
+    /// Whether a checkpoint of this round is there, also if the power fails.
+    #[cfg(test)]
+    pub(super) fn is_durable(&self, rounds: u64) -> bool {
+        let tables = self.lock();
+        let name = format!("round-{rounds:012}");
+        let mut all = tables.names.iter();
+        all.any(|(path, file)| {
+            let contents = &tables.contents[*file];
+            path.to_string_lossy().contains(&name)
+                && tables.synced_names.get(path) == Some(file)
+                && !contents.synced.is_empty()
+        })
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.lock().full > 0
     }

@@ -20,6 +20,10 @@ mod check;
 mod disk;
 mod history;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod journal;
+#[cfg(test)]
 mod liar;
 mod machine;
 mod perform;

@@ -102,6 +102,8 @@ impl World<'_> {
         if self.now().0 % SAYS < TICK {
             self.say_record(node);
         }
+        #[cfg(test)]
+        self.hostile_tick(node);
         self.tick_now(node);
     }
 
@@ -232,13 +234,19 @@ impl World<'_> {
             Effect::Begin { at, node: place } => self.begin_rounds(node, &at, place),
             Effect::Write { snapshot, stamp } => self.write_checkpoint(node, *snapshot, stamp),
             Effect::Retain(rounds) => {
+                #[cfg(test)]
+                let before = self.on_disk(node);
                 if let Some(program) = &self.machines[node.index()].program {
                     program.checkpoints.retain(|saved| saved >= rounds);
                 }
+                #[cfg(test)]
+                self.check_removed(node, &before, None);
             }
             Effect::Record(membership) => self.record(node, &membership),
             Effect::Results { records, history } => self.write_results(node, records, history),
             Effect::Clear { folder } => {
+                #[cfg(test)]
+                self.check_over(node);
                 self.write_all(node);
                 if let Some(program) = &self.machines[node.index()].program {
                     match folder {
@@ -265,7 +273,7 @@ impl World<'_> {
     /// Tells the neighbours what a node and others have said.
     fn tell_all(&mut self, node: NodeId, statements: Retained) {
         #[cfg(test)]
-        self.check_reported(node, &statements);
+        self.check_told(node, &statements);
         if let Some(program) = &mut self.machines[node.index()].program {
             program.statements = statements;
         }
@@ -283,6 +291,8 @@ impl World<'_> {
             true => program.inputs.push_back(Input::Unwritten),
             false => machine.results = Some(Ended { model, mean, records, traffic, history }),
         }
+        #[cfg(test)]
+        self.check_results(node);
     }
 
     fn resume(&mut self, node: NodeId, rounds: Round) {
@@ -392,6 +402,8 @@ impl World<'_> {
 
     /// Opens links, in place of those that are open.
     fn open(&mut self, node: NodeId, opening: &Opening) -> Result<Opened, RunError> {
+        #[cfg(test)]
+        self.check_opens(node, opening);
         self.drop_links(node);
         self.write_all(node);
         let incarnation = self.id();
@@ -421,6 +433,8 @@ impl World<'_> {
     }
 
     fn send_start(&mut self, node: NodeId, to: NodeId, message: StartMessage) {
+        #[cfg(test)]
+        self.check_said(node, &message);
         let Some(program) = &self.machines[node.index()].program else { return };
         let to = program.number(to);
         let wire = self.wire_between(node, to);
@@ -453,11 +467,17 @@ impl World<'_> {
     /// The rounds begin.
     fn begin_rounds(&mut self, node: NodeId, at: &Beginning, place: NodeId) {
         let now = self.now();
+        #[cfg(test)]
+        let before = self.on_disk(node);
+        #[cfg(test)]
+        self.check_begins(node, at);
         let Some(program) = &mut self.machines[node.index()].program else { return };
         if let Err(error) = kept::begin(place, at, &program.checkpoints) {
             program.inputs.push_front(Input::Failed(error));
         }
         program.started = now;
+        #[cfg(test)]
+        self.check_removed(node, &before, Some(at));
         self.stop_if_due(node);
     }
 
@@ -517,7 +537,12 @@ impl World<'_> {
         let Some(checkpoint) = program.writes.pop_front() else { return };
         let rounds = checkpoint.snapshot.rounds.0;
         program.blocked = false;
-        match program.checkpoints.write(&checkpoint) {
+        let written = program.checkpoints.write(&checkpoint);
+        #[cfg(test)]
+        if written.is_ok() {
+            self.check_written(node, (checkpoint.membership, rounds));
+        }
+        match written {
             Ok(()) if self.has_checkpoint(rounds) => {}
             Ok(()) => self.feed(node, Input::Event(Event::Durable(rounds))),
             Err(_) => {
@@ -530,10 +555,16 @@ impl World<'_> {
     /// Writes all that was to be written, before links are opened or files removed.
     fn write_all(&mut self, node: NodeId) {
         let Some(program) = &mut self.machines[node.index()].program else { return };
-        for checkpoint in std::mem::take(&mut program.writes) {
-            let _ = program.checkpoints.write(&checkpoint);
-        }
         program.blocked = false;
+        for checkpoint in std::mem::take(&mut program.writes) {
+            let Some(program) = &self.machines[node.index()].program else { return };
+            let written = program.checkpoints.write(&checkpoint);
+            #[cfg(test)]
+            if written.is_ok() {
+                self.check_written(node, (checkpoint.membership, checkpoint.snapshot.rounds.0));
+            }
+            drop(written);
+        }
     }
 
     /// A node says goodbye once its neighbours have all its frames.
@@ -588,6 +619,8 @@ impl World<'_> {
     fn finish(&mut self, node: NodeId, outcome: Outcome) {
         let design = &self.whole.design;
         let may_continue = design.experiment.absence.policy == Policy::Continue;
+        #[cfg(test)]
+        self.check_ends(node, &outcome);
         let Some(program) = &self.machines[node.index()].program else { return };
         let outcome = match outcome {
             Outcome::Results if self.machines[node.index()].results.is_some() => Ok(()),

@@ -28,7 +28,7 @@ use crate::{
 const SEEDS: Range<u64> = 0..200;
 
 /// Seeds that fail are shown; after so many no more are tried.
-const MOST_FAILED: usize = 20;
+pub(super) const MOST_FAILED: usize = 20;
 
 const TOPOLOGIES: [&str; 6] = ["ring:3", "ring:4", "ring:5", "path:4", "complete:4", "star:5"];
 
@@ -47,7 +47,7 @@ const RULES: [(&str, &str); 8] = [
 /// Those that withstand wrong models: their mean is formed in another way.
 const ROBUST: [(&str, &str); 2] = [("trimmed-mean", "identity"), ("clipped-gossip", "identity")];
 
-fn pick<T: Copy>(rng: &mut Sequence, all: &[T]) -> T {
+pub(super) fn pick<T: Copy>(rng: &mut Sequence, all: &[T]) -> T {
     all[rng.below(all.len() as u64) as usize]
 }
 
@@ -89,7 +89,7 @@ fn whole_with(seed: u64, others: &[String]) -> Whole {
     try_whole_with(seed, others).expect("valid settings")
 }
 
-fn try_whole_with(seed: u64, others: &[String]) -> Result<Whole, ConfigError> {
+pub(super) fn try_whole_with(seed: u64, others: &[String]) -> Result<Whole, ConfigError> {
     let mut settings: Vec<String> = [
         "run.rounds=30",
         "run.evaluate_every=30",
@@ -112,6 +112,15 @@ fn try_whole_with(seed: u64, others: &[String]) -> Result<Whole, ConfigError> {
     settings.push(format!("run.seed={}", 1 + seed));
     settings.extend(others.iter().cloned());
     Whole::new(Experiment::parse("", &settings)?)
+}
+
+/// The seeds that `GRADVINE_SEEDS` names, or else these.
+pub(super) fn seeds(usual: Range<u64>) -> Range<u64> {
+    env::var("GRADVINE_SEEDS").map_or(usual, |text| {
+        let ends: Vec<u64> =
+            text.split("..").map(|end| end.parse().expect("GRADVINE_SEEDS=0..200")).collect();
+        ends[0]..ends.get(1).copied().unwrap_or(ends[0] + 1)
+    })
 }
 
 /// Runs the faults of a seed.
@@ -303,12 +312,7 @@ fn checkpoints_of_an_attempt_that_failed_do_not_come_back() {
 #[test]
 #[ignore = "slow"]
 fn seeds_end_with_the_bits_of_their_history() {
-    let seeds = env::var("GRADVINE_SEEDS").map_or(SEEDS, |text| {
-        let ends: Vec<u64> =
-            text.split("..").map(|end| end.parse().expect("GRADVINE_SEEDS=0..200")).collect();
-        ends[0]..ends.get(1).copied().unwrap_or(ends[0] + 1)
-    });
-    expect(seeds, &RULES);
+    expect(seeds(SEEDS), &RULES);
 }
 
 #[test]
@@ -333,6 +337,52 @@ fn a_killed_node_costs_time_and_no_bits() {
     let digest = |story: &Story| story.summary(&whole.design).unwrap().map(|made| made.digest);
     assert_eq!(digest(&disturbed), digest(&calm));
     assert!(disturbed.time.0 > calm.time.0 + 1_000_000_000, "{:?}", disturbed.time);
+}
+
+/// A node that is started again every few rounds is given up only if the run gets no further: here
+/// all have a later checkpoint each time.
+#[test]
+fn a_node_may_start_again_many_times_while_the_run_gets_on() {
+    for policy in ["wait", "continue"] {
+        let policy = format!("absence.policy={policy}");
+        let all = [
+            "rule.kind=d-psgd",
+            "compressor.kind=identity",
+            "checkpoint.every_rounds=2",
+            "run.rounds=130",
+            "topology.file=ring:4",
+            &policy,
+        ];
+        let whole = || whole_with(1, &all.map(String::from));
+        let kill = |time: u64| {
+            let kind = Kind::Kill(vec![NodeId(1)], DiskAfter::Kept);
+            Fault { when: When::Round(5 * time), length: Time(1_000_000_000), kind }
+        };
+        let faults: Vec<Fault> = (1..=25).map(kill).collect();
+        let disturbed = run(&whole(), &faults, &mut NoopObserver).unwrap();
+        let calm = run(&whole(), &[], &mut NoopObserver).unwrap();
+        let told = format!("{policy}: {:?}\n{}", disturbed.ended, lines(&disturbed));
+        assert!(disturbed.restarts >= 25, "{told}");
+        assert!(disturbed.ended.iter().all(Option::is_none), "{told}");
+        assert_eq!(disturbed.means, calm.means, "{told}");
+    }
+}
+
+/// Neither half of the nodes continues without the other one, however long they are apart.
+#[test]
+fn half_of_the_nodes_do_not_continue() {
+    for topology in ["complete:4", "ring:4", "torus:2x3"] {
+        let whole = continuing(topology);
+        let half = (0..whole.design.topology.nodes() / 2).map(NodeId::from).collect();
+        let (when, length) = (When::Round(10), Time(30_000_000_000));
+        let faults = [Fault { when, length, kind: Kind::Partition(half) }];
+        let story = run(&whole, &faults, &mut NoopObserver).unwrap();
+        let told = format!("{topology}: {:?}\n{}", story.ended, lines(&story));
+        assert!(story.ended.iter().all(Option::is_none), "{told}");
+        assert!(story.time.0 > 30_000_000_000, "{told}");
+        let summary = story.summary(&whole.design).unwrap().unwrap();
+        assert!(summary.history.iter().all(|change| change.models.len() > 3), "{told}");
+    }
 }
 
 #[test]
@@ -485,7 +535,7 @@ fn a_history_that_no_run_has_is_refused() {
 }
 
 /// What has happened, a line each.
-fn lines(story: &Story) -> String {
+pub(super) fn lines(story: &Story) -> String {
     let line = |it: &Occurrence| format!("{:.1} {:?} {}", it.time.0 as f64 / 1e9, it.node, it.text);
     story.occurrences.iter().map(line).collect::<Vec<_>>().join("\n")
 }

@@ -49,7 +49,7 @@ impl World<'_> {
     }
 
     /// The number of the node at the other side, as the program at this one knows it.
-    fn peer(&self, wire: usize, side: usize) -> Option<(NodeId, bool)> {
+    pub(super) fn peer(&self, wire: usize, side: usize) -> Option<(NodeId, bool)> {
         let ends = self.wires[wire].ends;
         let program = self.machines[ends[side].index()].program.as_ref()?;
         let mut neighbours = program.cluster.part().neighbours.iter();
@@ -77,6 +77,10 @@ impl World<'_> {
         }
         let now = self.instant();
         let bans = |program: &Program<'_>, other: NodeId| {
+            #[cfg(test)]
+            if self.is_hostile(ends[usize::from(other == ends[0])]) {
+                return false;
+            }
             program.bans.iter().any(|(node, ban)| *node == other && ban.until > now)
         };
         let refused = [bans(b, ends[0]), bans(a, ends[1])];
@@ -89,7 +93,10 @@ impl World<'_> {
         };
         let peers = [0, 1].map(|side| self.peer(wire, side));
         let [Some((to_b, unused)), Some((to_a, other))] = peers else { return };
-        if id(a) != id(b) || unused || other {
+        let is_other = id(a) != id(b);
+        #[cfg(test)]
+        let is_other = self.hostile_meets(*ends, is_other);
+        if is_other || unused || other {
             if self.is_time_to_notice() {
                 let [of_a, of_b] = [a.because, b.because];
                 self.tell(wire, 0, Event::OtherMembership { peer: to_b, because: of_b });
@@ -144,6 +151,8 @@ impl World<'_> {
         let other = self.wires[wire].ends[1 - side];
         let other = self.machines[other.index()].program.as_ref();
         let because = other.and_then(|program| program.because);
+        #[cfg(test)]
+        let because = self.hostile_blames(self.wires[wire].ends[1 - side]).or(because);
         let end = &mut self.wires[wire].sides[side];
         match meet(end.known, incarnation, begun) {
             Meeting::Continues | Meeting::Begins => {}
@@ -183,13 +192,25 @@ impl World<'_> {
 
     /// Sends a message from a side.
     pub(super) fn say(&mut self, wire: usize, side: usize, message: Message) {
-        let Some(connection) = self.wires[wire].connection else { return };
-        let ends = self.wires[wire].ends;
+        if self.wires[wire].connection.is_none() {
+            return;
+        }
         #[cfg(test)]
-        let message = match self.liar.as_mut().filter(|liar| liar.node == ends[side]) {
+        let from = self.wires[wire].ends[side];
+        #[cfg(test)]
+        let message = match self.liar.as_mut().filter(|liar| liar.node == from) {
             Some(liar) => liar.change(message, self.whole),
             None => message,
         };
+        #[cfg(test)]
+        let Some(message) = self.hostile_says(wire, side, message) else { return };
+        self.carry(wire, side, message);
+    }
+
+    /// A message goes its way.
+    pub(super) fn carry(&mut self, wire: usize, side: usize, message: Message) {
+        let Some(connection) = self.wires[wire].connection else { return };
+        let ends = self.wires[wire].ends;
         let latency = self.conditions.link(ends[0], ends[1]).latency.max(1_000);
         let when = Time(self.now().0 + latency).max(self.wires[wire].last[1 - side]);
         self.wires[wire].last[1 - side] = when;
@@ -214,6 +235,8 @@ impl World<'_> {
             Some(liar) => liar.frame(to, frame, self.whole),
             None => frame,
         };
+        #[cfg(test)]
+        let frame = self.hostile_frame(machine, to, frame);
         let wire = self.wire_between(machine, to);
         let side = self.wires[wire].side(machine);
         self.wires[wire].sides[side].outbox.push_back(Sent { frame, written: false, taken: false });
@@ -299,6 +322,8 @@ impl World<'_> {
         let Some((peer, _)) = self.peer(wire, side) else { return };
         let machine = self.wires[wire].ends[side];
         let begun = self.machines[machine.index()].program.as_ref().is_some_and(|it| it.begun);
+        #[cfg(test)]
+        self.hostile_hears(machine, &message);
         let event = match message {
             Message::Records(records) => {
                 let (now, program) = (self.instant(), &self.machines[machine.index()].program);

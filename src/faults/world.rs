@@ -71,9 +71,11 @@ pub(super) struct World<'a> {
     /// A member that sends what it should not.
     #[cfg(test)]
     pub liar: Option<super::liar::Liar>,
-    /// The memberships that nodes have recorded.
+    /// A member that says anything.
     #[cfg(test)]
-    pub adopted: std::collections::BTreeMap<u64, Membership>,
+    pub hostile: Option<super::hostile::Hostile>,
+    #[cfg(test)]
+    pub journal: super::journal::Journal,
 }
 
 impl<'a> World<'a> {
@@ -115,7 +117,9 @@ impl<'a> World<'a> {
             #[cfg(test)]
             liar: None,
             #[cfg(test)]
-            adopted: std::collections::BTreeMap::from([(0, Membership::all(topology.nodes()))]),
+            hostile: None,
+            #[cfg(test)]
+            journal: super::journal::Journal::new(topology.nodes(), faults),
         };
         for node in 0..topology.nodes() {
             world.post(0, Happening::Start(node.into()));
@@ -184,12 +188,26 @@ impl<'a> World<'a> {
         }
     }
 
+    /// When the last fault that has begun is over.
+    #[cfg(test)]
+    pub(super) fn healed(&self) -> Time {
+        self.healed
+    }
+
     /// The same, and how often the liar has lied.
     #[cfg(test)]
     pub(super) fn run_with_liar(mut self) -> (Story, u64) {
         self.pass_time();
         let times = self.liar.as_ref().map_or(0, |liar| liar.times);
         (self.end(), times)
+    }
+
+    /// The same, and the hostile member.
+    #[cfg(test)]
+    pub(super) fn run_with_hostile(mut self) -> (Story, super::hostile::Hostile) {
+        self.pass_time();
+        let hostile = self.hostile.take().expect("a run with a hostile member");
+        (self.end(), hostile)
     }
 
     fn pass_time(&mut self) {
@@ -199,6 +217,8 @@ impl<'a> World<'a> {
         let patience = (1e9 * (wait + 600.0)) as u64;
         while let Some(what) = self.queue.next() {
             self.happen(what);
+            #[cfg(test)]
+            self.check_time();
             let waits_since = self.moved.max(self.healed);
             if self.stopped
                 || self.is_over()
@@ -210,8 +230,12 @@ impl<'a> World<'a> {
     }
 
     /// Whether all machines have ended for good, and no fault is going on.
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         let is_over = |node: &NodeId| {
+            #[cfg(test)]
+            if self.hostile.as_ref().is_some_and(|hostile| hostile.node == *node) {
+                return true;
+            }
             let machine = &self.machines[node.index()];
             machine.program.is_none()
                 && match &machine.ended {
@@ -363,7 +387,7 @@ impl<'a> World<'a> {
     }
 
     /// Kills the program of a machine, which may be writing a checkpoint.
-    fn kill(&mut self, node: NodeId, disk: DiskAfter) {
+    pub(super) fn kill(&mut self, node: NodeId, disk: DiskAfter) {
         let machine = &mut self.machines[node.index()];
         machine.down += 1;
         if let Some(program) = machine.program.take()
@@ -405,6 +429,8 @@ impl<'a> World<'a> {
             machine.tries += 1;
         }
         let again = failed && machine.tries < TRIES;
+        #[cfg(test)]
+        let again = again || (failed && self.hostile.as_ref().is_some_and(|it| it.node == node));
         let text = match &outcome {
             Ok(()) => "ended with the results".to_string(),
             Err(error) => format!("ended: {error}"),

@@ -134,11 +134,13 @@ impl Checks {
     }
 
     /// The rounds begin there, before other checkpoints are removed; `me` is the node's number
-    /// among so many members.
+    /// among the members. `by_quorum`: whether the others that have a checkpoint of that round are
+    /// a quorum, with the hostile one.
     pub(super) fn begin(
         &mut self,
         disk: &Disk,
-        (me, members): (NodeId, usize),
+        me: NodeId,
+        by_quorum: bool,
         id: u64,
         at: &Beginning,
     ) {
@@ -151,14 +153,19 @@ impl Checks {
         let newest =
             disk.checkpoints.values().max_by_key(|kept| (kept.membership, kept.snapshot.rounds));
         let Some(newest) = newest.filter(|_| !stays) else { return };
-        let models = members.saturating_sub(at.without.len());
-        let by_most = at.from_mean && 2 * models > members;
         // Before all members have had one, or when others have gone on.
         let may = match newest.membership == id {
             true => newest.common == 0,
             false => at.rounds > 0,
         };
-        assert!(by_most || may, "it removes the common checkpoint {}: {at:?}", newest.common);
+        assert!(by_quorum || may, "it removes the common checkpoint {}: {at:?}", newest.common);
+    }
+
+    /// The node takes the run for over; these others have results.
+    pub(super) fn over(&self, others: usize, quorum: usize) {
+        // The hostile one may have them.
+        let all = 1 + others + usize::from(self.is_over);
+        assert!(all >= quorum, "the run is over for {all} nodes only");
     }
 
     /// The checkpoints of earlier rounds were removed.

@@ -35,7 +35,8 @@ pub(super) fn start(bytes: &mut Bytes<'_>, table: &Table, from: NodeId) -> Start
         }
         // They once had messages of their own; files of the corpus have them.
         4 | 5 => StartMessage::Waiting(String::new()),
-        _ => StartMessage::Assembly(news(bytes, table)),
+        6 => StartMessage::Assembly(news(bytes, table)),
+        _ => StartMessage::Assembly(own_news(bytes, table)),
     }
 }
 
@@ -74,8 +75,10 @@ fn reports_of(bytes: &mut Bytes<'_>, table: &Table, mut nodes: Vec<NodeId>) -> R
     };
     if let Some(place) = place {
         let mut kept = bytes.list(3, |bytes| checkpoint(bytes, table));
-        if kind & 2 == 0 {
-            kept.sort_unstable();
+        match kind >> 1 & 3 {
+            0 | 2 => kept.sort_unstable(),
+            3 => within(&mut kept, table),
+            _ => {}
         }
         let (common, history) = (checkpoint(bytes, table), history(bytes, table));
         let node = all.nodes[place].node;
@@ -89,6 +92,18 @@ fn reports_of(bytes: &mut Bytes<'_>, table: &Table, mut nodes: Vec<NodeId>) -> R
         }
     }
     all
+}
+
+/// Checkpoints that its node can have.
+fn within(kept: &mut Vec<CheckpointId>, table: &Table) {
+    let rounds = table.run.design.experiment.run.rounds;
+    for one in kept.iter_mut() {
+        let membership = one.membership.min(table.membership().id);
+        let rounds = 1 + one.rounds % rounds;
+        *one = CheckpointId::within(membership, rounds, &table.saved.history);
+    }
+    kept.sort_unstable();
+    kept.dedup();
 }
 
 fn history(bytes: &mut Bytes<'_>, table: &Table) -> Vec<Change> {
@@ -188,6 +203,36 @@ fn signed(table: &Table, node: NodeId, said: Said, forges: bool) -> Statement {
         statement.signature = Named(table.hostile).sign(&statement.signature);
     }
     statement
+}
+
+/// What the hostile neighbour can say about itself: the next view, of the newest membership or one
+/// that follows it.
+fn own_news(bytes: &mut Bytes<'_>, table: &Table) -> News {
+    let (node, topology) = (table.hostile, &table.run.design.topology);
+    let known = table.peers.news(node).and_then(|news| {
+        news.views.into_iter().find_map(|(of, view)| (of == node).then_some(view))
+    });
+    let neighbours = topology.neighbours(node);
+    let mut linked = bytes.subset(topology.nodes());
+    linked.retain(|peer| neighbours.contains(peer));
+    let late = neighbours.iter().copied().filter(|peer| !linked.contains(peer)).collect();
+    let adopted = match bytes.flag() {
+        true => table.checks.newest,
+        false => {
+            let members = bytes.subset(topology.nodes());
+            Membership::after([table.checks.newest].into_iter(), members, Vec::new()).id
+        }
+    };
+    let results = table.disk.results.as_ref().map(|written| written.number);
+    let (before, choice) = known.map_or((0, 0), |view| (view.number, view.choice));
+    let number = before + 1 + u64::from(bytes.byte());
+    let [agreed, started, has_results, over] = [(); 4].map(|()| bytes.flag());
+    let results = results.filter(|_| has_results);
+    let signature = Vec::new();
+    let mut view =
+        View { choice, number, linked, late, adopted, agreed, started, results, over, signature };
+    view.signature = Named(node).sign(&statement(node, &view));
+    News { views: vec![(node, view)] }
 }
 
 pub(super) fn cause(bytes: &mut Bytes<'_>, table: &Table) -> Cause {

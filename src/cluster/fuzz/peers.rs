@@ -74,6 +74,8 @@ pub(super) struct Peers {
     /// Those that have been part of the run.
     begun: BTreeSet<NodeId>,
     adopted: BTreeMap<NodeId, Membership>,
+    /// Those that have results, by their numbers in the topology of the run.
+    finished: BTreeSet<NodeId>,
     assemblies: BTreeMap<NodeId, Assembly>,
 }
 
@@ -94,6 +96,16 @@ impl Peers {
         let mut all: Vec<CheckpointId> = of.map(id).collect();
         all.sort_unstable();
         all
+    }
+
+    /// Whether a node has a checkpoint of this round, by its number in the topology of the run.
+    pub(super) fn has(&self, number: NodeId, rounds: u64) -> bool {
+        self.kept.contains_key(&(number, rounds))
+    }
+
+    /// The nodes that have had results.
+    pub(super) fn finished(&self) -> &BTreeSet<NodeId> {
+        &self.finished
     }
 
     /// What a node, by its number in the topology of the run, knows of its checkpoints.
@@ -257,7 +269,8 @@ impl Peers {
                 work.push_back((node, Input::Record(record)));
             }
             Effect::Failed(_) => _ = self.cores.remove(&node),
-            Effect::RoundDone(_) | Effect::Save(_) | Effect::Finished(_) => {}
+            Effect::Finished(_) => _ = self.finished.insert(self.numbers[node.index()]),
+            Effect::RoundDone(_) | Effect::Save(_) => {}
         }
     }
 

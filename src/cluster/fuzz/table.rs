@@ -9,7 +9,7 @@ use std::{
 use super::{checks::Checks, disk::Disk, peers::Peers};
 use crate::{
     cluster::{
-        Cluster, Effect, Facts, Input, Keeps, Opened, Opening, Restored, Terms,
+        Cluster, Effect, Facts, Input, Keeps, Opened, Opening, Outcome, Restored, Terms,
         event::Event,
         members::{
             assembly::News,
@@ -374,8 +374,9 @@ impl Table {
                 self.disk.checkpoints.clear();
             }
             Effect::Close { .. } => self.stage = Stage::Closes,
-            Effect::End(_) => {
+            Effect::End(outcome) => {
                 self.checks.reached.ends += 1;
+                self.end(&outcome);
                 self.stage = Stage::Over;
             }
             Effect::Salvage(_) => self.gradient = None,
@@ -465,6 +466,21 @@ impl Table {
         self.inputs.push_back(Input::Opened(Ok(opened)));
     }
 
+    /// The program ends.
+    fn end(&self, outcome: &Outcome) {
+        let Outcome::Failed(error) = outcome else { return };
+        let is_over = match error {
+            RunError::Over => true,
+            RunError::Alone(text) => text.starts_with("the run is over"),
+            _ => false,
+        };
+        if is_over {
+            let others = self.peers.finished().iter().filter(|node| **node != self.hostile);
+            let [_, quorum] = self.quorums();
+            self.checks.over(others.count(), quorum);
+        }
+    }
+
     fn send_start(&mut self, to: NodeId, message: StartMessage) {
         // The node may know them by other numbers by now: those of the links count.
         let peer = self.opened.iter().find(|peer| peer.node == to).copied();
@@ -495,8 +511,15 @@ impl Table {
     }
 
     fn begin(&mut self, at: &Beginning, node: NodeId) {
-        let (members, id) = self.met;
-        self.checks.begin(&self.disk, (node, members), id, at);
+        let ((_, id), [_, quorum]) = (self.met, self.quorums());
+        let all = (0..self.run.design.topology.nodes()).map(NodeId::from);
+        let has = |number: &NodeId| match *number {
+            number if number == self.hostile => true,
+            number if number == self.me => self.disk.checkpoints.contains_key(&at.rounds),
+            number => self.peers.has(number, at.rounds),
+        };
+        let by_quorum = all.filter(has).count() >= quorum;
+        self.checks.begin(&self.disk, node, by_quorum, id, at);
         let lacks = at.without.contains(&node);
         self.disk.checkpoints.retain(|saved, _| *saved == at.rounds && !lacks);
         self.disk.begun = true;

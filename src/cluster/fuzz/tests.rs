@@ -111,16 +111,18 @@ fn the_checks_find_what_they_look_for() {
     let (mut disk, mut checks) = (Disk::default(), Checks::default());
     let snapshot = Snapshot { rounds: Round(4), ..Snapshot::default() };
     disk.checkpoints.insert(4, Checkpoint { snapshot, common: 2, ..Checkpoint::default() });
-    let mut begin = |rounds: u64, without: &[u32]| {
+    let mut begin = |rounds: u64, without: &[u32], by_quorum: bool| {
         let from_mean = !without.is_empty();
         let at = Beginning { rounds, from_mean, without: nodes(without), ..Beginning::default() };
-        let begin = || checks.begin(&disk, (NodeId(1), 4), 0, &at);
+        let begin = || checks.begin(&disk, NodeId(1), by_quorum, 0, &at);
         catch_unwind(AssertUnwindSafe(begin)).is_ok()
     };
-    assert!(begin(4, &[]) && begin(4, &[0, 2]) && begin(9, &[1]));
-    assert!(!begin(0, &[]), "the common checkpoint");
-    assert!(!begin(6, &[]), "there is none");
-    assert!(!begin(9, &[0, 1, 2]), "the word of one");
+    assert!(begin(4, &[], false) && begin(4, &[0, 2], false) && begin(9, &[1], true));
+    assert!(!begin(0, &[], false), "the common checkpoint");
+    assert!(!begin(6, &[], true), "there is none");
+    assert!(!begin(9, &[1], false), "the word of one");
+    let over = |others, quorum| catch_unwind(|| Checks::default().over(others, quorum)).is_ok();
+    assert!(over(2, 3) && !over(1, 3) && !over(0, 3));
 }
 
 /// Changes some bytes of an input, or joins it with another one.

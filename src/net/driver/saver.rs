@@ -115,3 +115,51 @@ fn write_one(checkpoints: &Checkpoints, checkpoint: &Checkpoint, failing: &mut b
     }
     false
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        run::checkpoint::Owner,
+        units::{NodeId, Round},
+    };
+
+    /// The folder of the checkpoints is gone, and comes back: a checkpoint is reported exactly if
+    /// the disk has it.
+    #[test]
+    fn a_checkpoint_is_reported_once_the_disk_has_it() {
+        let run = tempfile::tempdir().unwrap();
+        let sections = ["a".into(), "b".into(), "c".into()];
+        let owner = Owner::of(("run", 1), (NodeId(0), "rome".into()), &sections);
+        let all = Checkpoints::open(run.path(), Every::Rounds(1), owner, &sections).unwrap();
+        let (own, events) = mpsc::channel();
+        let mut saver = Saver::new(all.clone(), own);
+        let folder = run.path().join("checkpoints/rome");
+        let mut save = |rounds: u64| {
+            let mut checkpoint = Checkpoint::default();
+            checkpoint.snapshot.rounds = Round(rounds);
+            assert!(saver.save(checkpoint).is_none(), "a thread of its own writes it");
+        };
+        let away = run.path().join("away");
+        std::fs::rename(&folder, &away).unwrap();
+        save(1);
+        // It is sent once the first one has been tried.
+        save(2);
+        save(3);
+        std::fs::rename(&away, &folder).unwrap();
+        save(4);
+        save(5);
+        drop(saver);
+        let reported: Vec<u64> = events
+            .iter()
+            .map(|event| match event {
+                Event::Durable(rounds) => rounds,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let on_disk: Vec<u64> =
+            all.available().unwrap().0.into_iter().map(|(_, rounds)| rounds).collect();
+        assert_eq!(reported, on_disk);
+        assert!(!reported.contains(&1) && reported.contains(&5), "{reported:?}");
+    }
+}

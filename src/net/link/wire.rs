@@ -350,6 +350,11 @@ mod tests {
             open_envelope(&envelope(100, 9), 7, 100),
             Err(WireError::Sequence { found: 9, expected: 7 })
         ));
+        // A frame that comes twice.
+        assert!(matches!(
+            open_envelope(&envelope(100, 6), 7, 100),
+            Err(WireError::Sequence { found: 6, expected: 7 })
+        ));
     }
 
     proptest! {

@@ -233,6 +233,28 @@ fn two_statements_with_one_number_become_one_for_all() {
     }
 }
 
+/// A node that is started again hears what it has said before with higher numbers than it gives out
+/// now: it numbers its next statement above those, so that the others hear it.
+#[test]
+fn an_own_statement_from_before_a_restart_is_overtaken() {
+    let mut network = Network::new("ring:3");
+    network.links = network.all_links().into_iter().collect();
+    // Node 0 has said much.
+    for number in 0..20 {
+        let linked = if number % 2 == 0 { numbers(&[1]) } else { numbers(&[1, 2]) };
+        network.nodes[0].observe(&linked.into_iter().collect(), &BTreeSet::new());
+    }
+    (0..3).for_each(|_| network.turn(|_| true));
+    let known = |network: &Network| network.nodes[1].views[&NodeId(0)].clone();
+    assert!(known(&network).number >= 20);
+    network.nodes[0] = network.fresh(0);
+    // Now its link to node 2 is down.
+    network.links.remove(&(0, 2));
+    network.late.insert((0, 2));
+    (0..3).for_each(|_| network.turn(|_| true));
+    assert_eq!((known(&network).linked, known(&network).late), (numbers(&[1]), numbers(&[2])));
+}
+
 /// A member passes on what another one has not said, and numbers of its own beyond all that there
 /// can be: nothing would be greater ever after.
 #[test]
