@@ -47,7 +47,7 @@ fn one_that_returns_shortly_before_the_end_is_told() {
         let ends = |it: &&Occurrence| it.text.starts_with("ended");
         let first = story.occurrences.iter().find(|it| ends(it) && it.node == Some(NodeId(2)));
         let last = story.occurrences.iter().rev().find(|it| ends(it) && it.node != Some(NodeId(2)));
-        let (first, last) = (first.expect("the run is valid"), last.unwrap());
+        let (first, last) = (first.expect("the run is valid"), last.expect("the run is valid"));
         let others = (0..5).filter(|node| *node != 2);
         assert!(others.clone().all(|node| story.ended[node].is_none()), "{tenths}: {story:#?}");
         // It came before the last of them had left.

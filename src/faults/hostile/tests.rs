@@ -193,7 +193,7 @@ fn hostile_members_cost_their_own_places() {
 /// Each kind alone, so that none is drowned by the others; and each is there.
 #[test]
 #[ignore = "slow"]
-fn each_kind_alone_costs_its_own_place() {
+fn soak_each_kind_alone_costs_its_own_place() {
     for kind in closed() {
         let does = |seeds| expect(seeds, &[kind]).contains_key(&kind);
         // Some need a choice of members, which few seeds have.
