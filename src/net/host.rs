@@ -247,6 +247,12 @@ fn answer_sites(
     Ok(Some(tokio::spawn(answers.clone().serve(incoming))))
 }
 
+/// The value may have changed before this host was there.
+fn changed<T>(mut outside: watch::Receiver<T>) -> watch::Receiver<T> {
+    outside.mark_changed();
+    outside
+}
+
 impl Host {
     /// Starts to listen; [`Host::connect`] starts to dial.
     ///
@@ -296,11 +302,7 @@ impl Host {
             refusals: Refusals::new("it is not a neighbour of this node in the topology"),
             reservations: Reservations::new(&config.addresses),
             relayed: config.relayed,
-            outside: config.outside.map(|mut outside| {
-                // It may have changed before this host was there.
-                outside.mark_changed();
-                outside
-            }),
+            outside: config.outside.map(changed),
             forwarded: Vec::new(),
             sites: config.documents.as_ref().map(Answers::sites).unwrap_or_default(),
         };

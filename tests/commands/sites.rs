@@ -9,7 +9,7 @@ use crate::command::{Deployment, NAMES, Reach, folder, gradvine, json, metrics, 
 
 /// Three sites, of which one has fewer rows than the others.
 fn unequal(run: &str) -> Deployment {
-    let deployment = Deployment::new(Reach::Tcp, run);
+    let deployment = Deployment::new(Reach::Tcp, &format!("{run}\nminimum_rows = 6"));
     let few: String = rows(2).lines().take(10).flat_map(|line| [line, "\n"]).collect();
     deployment.write("oslo.csv", &few);
     deployment
