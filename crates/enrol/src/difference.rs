@@ -124,13 +124,13 @@ impl Run {
             let (name, at) = (&member.name, member.addresses.join(", "));
             match before.member(name) {
                 None => {
-                    lines.push(format!("site {name} joins, with the key {}, at {at}", member.peer))
+                    lines.push(format!("site {name} joins, with the key {}, at {at}", member.peer));
                 }
                 Some(old) if old.peer != member.peer || old.caller != member.caller => {
                     lines.push(format!(
                         "site {name} gets the key {} in place of {}, at {at}",
                         member.peer, old.peer
-                    ))
+                    ));
                 }
                 Some(old) if old.addresses != member.addresses => {
                     lines.push(format!("site {name} is reached at {at}"));

@@ -5,7 +5,6 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration, time::Instant};
 use super::{commit::NOTHING, table, three::Three};
 use crate::{
     cluster::{
-        Effect,
         members::keys::Named,
         message::CheckpointSchedule,
         part::Part,

@@ -158,7 +158,7 @@ mod tests {
             })
             .collect();
         let on_disk: Vec<u64> =
-            all.available().unwrap().0.into_iter().map(|(_, rounds)| rounds).collect();
+            all.available().unwrap().0.into_iter().map(|(_, rounds, _)| rounds).collect();
         assert_eq!(reported, on_disk);
         assert!(!reported.contains(&1) && reported.contains(&5), "{reported:?}");
     }
