@@ -180,7 +180,7 @@ impl World<'_> {
             self.check_blame(node, *peer, &ban.reason);
         }
         if opening.chooses && self.hostile.is_some() {
-            // Each neighbour has its own budget; ordinary faults and returns cause some choices, too.
+            // Each neighbour has its own budget. Ordinary faults and returns cause some choices.
             let topology = &self.whole.design.topology;
             let most = most_setbacks(topology.nodes()) * topology.neighbours(node).len() as u32;
             let times = self.journal.choices.entry(node).or_default();

@@ -105,8 +105,8 @@ pub(super) const ALL: [Kind; 22] = [
     Kind::OldFrames,
 ];
 
-/// What no seed contains, and what the program does not withstand about it yet. The checks find each
-/// with `GRADVINE_LIES`.
+/// What no seed contains, and what the program does not withstand about it yet. The checks find
+/// each with `GRADVINE_LIES`.
 pub(super) const OPEN: [(Kind, &str); 5] = [
     (Kind::Ready, "one that does not begin is given up no earlier than one that waits for it"),
     (Kind::Rival, "one neighbour ends a program that has not begun"),

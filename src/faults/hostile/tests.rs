@@ -17,8 +17,9 @@ use crate::{
     units::{NodeId, Time},
 };
 
-/// The seeds of the slow test, and those of the quick one. Two seeds from here to 100 fail: 37, where
-/// the rule allows no continuation without some nodes, and 58, where a node opens a link that is none.
+/// The seeds of the slow test, and those of the quick one. Two seeds from here to 100 fail. In 37
+/// the rule allows no continuation without some nodes; in 58 the simulator finds no link between
+/// two nodes.
 const SEEDS: Range<u64> = 0..37;
 const FEW: Range<u64> = 0..6;
 

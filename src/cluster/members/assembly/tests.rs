@@ -316,7 +316,8 @@ fn half_of_the_nodes_do_not_continue() {
 }
 
 /// A member says that the run is over, with results of its own and later members than all know.
-/// That ends nobody, and nobody repeats it. What a quorum has signed counts, if their results are equal.
+/// That ends nobody, and nobody repeats it. What a quorum has signed counts, if their results are
+/// equal.
 #[test]
 fn a_run_is_over_by_the_signatures_of_a_quorum_only() {
     let over = |node: u32, results: u64| {
