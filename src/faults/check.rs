@@ -198,7 +198,10 @@ impl World<'_> {
     /// concerns may give it up.
     fn check_blame(&self, node: NodeId, peer: NodeId, reason: &str) {
         let waits = reason.contains(" waited ") || reason.contains("was started again");
-        let may = !self.is_honest(peer) || (waits && self.journal.disturbed.contains(&peer));
+        // One that has a checkpoint which too few have does not begin without that checkpoint.
+        let holds = !self.on_disk(peer).is_empty() && self.has_too_few();
+        let is_late = waits && (holds || self.journal.disturbed.contains(&peer));
+        let may = !self.is_honest(peer) || is_late;
         assert!(may, "blame: node {node} refuses node {peer}: {reason}");
     }
 

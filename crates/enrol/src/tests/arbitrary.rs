@@ -143,7 +143,7 @@ impl World {
             }
             2 => {
                 run.topology =
-                    self.one(&["complete", "path", "ring:3", "x\ny", "star"].map(String::from))
+                    self.one(&["complete", "path", "ring:3", "x\ny", "star"].map(String::from));
             }
             3 => run.consent = self.one(&[Consent::Majority, Consent::All]),
             4 => run.wire = self.one(&[0, 7, run.wire]),
@@ -399,7 +399,7 @@ impl World {
                 .members
                 .iter()
                 .any(|old| old.name != liar && one.run.member(&old.name).is_none());
-            let accepts = if ending { wanted } else { roll % 3 != 0 && !gone };
+            let accepts = if ending { wanted } else { !roll.is_multiple_of(3) && !gone };
             let refusal = (!accepts).then(|| "no".to_string());
             if place.tried(|book| place.site.answer(book, &digest, refusal.clone())).is_ok()
                 && accepts

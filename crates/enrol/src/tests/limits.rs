@@ -126,7 +126,7 @@ fn a_member_has_few_proposals() {
         places[0].change(|book| {
             book.learn(news(at));
             Ok(())
-        })
+        });
     });
     assert_eq!(places[0].book().notes.proposals.len(), 2);
     // One that another member has accepted is known to all: else nobody can decline it.

@@ -126,9 +126,9 @@ fn three_versions_before_anybody_begins_stop_nothing() {
     let places = five_train();
     let first = places[0].book().stage().unwrap().number;
     for (by, set) in [(1, "optimizer.step=0.06"), (2, "optimizer.step=0.07")] {
-        for at in 3..5 {
-            let open = places[at].book().notes.proposals[0].by.clone();
-            answers(&places[at], &open, None).unwrap();
+        for place in &places[3..5] {
+            let open = place.book().notes.proposals[0].by.clone();
+            answers(place, &open, None).unwrap();
         }
         gossip(&places);
         proposes(&places[by], set).unwrap();
