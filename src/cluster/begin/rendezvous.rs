@@ -133,13 +133,6 @@ impl Rendezvous {
                 return Err(RunError::Network(format!("the link to {name} broke: {reason}")));
             }
             Event::Rival { peer, text } => return self.refused(part, peer, &text, out),
-            // A node with a checkpoint that too few members have may be one of those that return.
-            Event::OtherMembership { peer, .. }
-                if self.may_continue && self.gathering.problem().is_some() =>
-            {
-                let returned = if part.is_member_neighbour(peer) { vec![] } else { vec![peer] };
-                return Err(RunError::Absent(Absence { returned, ..Absence::default() }));
-            }
             // A member chooses members again; others visit, and will see the run.
             Event::OtherMembership { peer, .. }
                 if self.may_continue && part.is_member_neighbour(peer) =>
