@@ -345,7 +345,7 @@ impl Table {
                     Said::Schedule(schedule) => Some(schedule),
                     _ => None,
                 });
-                self.schedule = schedules.last().unwrap_or(self.schedule);
+                self.schedule = schedules.next_back().unwrap_or(self.schedule);
             }
             Effect::Pace { waits_for, share } => {
                 let (me, _) = self.place();
