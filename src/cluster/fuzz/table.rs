@@ -341,7 +341,7 @@ impl Table {
             Effect::Open(opening) => self.open(&opening),
             Effect::SendStart { to, message } => self.send_start(to, message),
             Effect::Tell(all) => {
-                let schedules = all.iter().filter_map(|(_, statement)| match statement.said {
+                let mut schedules = all.iter().filter_map(|(_, statement)| match statement.said {
                     Said::Schedule(schedule) => Some(schedule),
                     _ => None,
                 });
