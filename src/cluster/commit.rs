@@ -20,6 +20,7 @@ use std::{
 use super::{
     effect::{Effect, Facts},
     event::Event,
+    message::Origin,
     part::Part,
     statements::{Said, Statements},
     waiting::limits::Limits,
@@ -55,7 +56,7 @@ pub(crate) enum Committed {
     /// Whether all have theirs is not known, and cannot be asked.
     Unknown,
     /// This neighbour was started again, or has gone back because of another node.
-    Restarted(NodeId, Option<NodeId>),
+    Restarted(NodeId, Option<Origin>),
     /// Nodes are missing, so the members are chosen again.
     Absent(Absence),
     /// A neighbour has broken the protocol, and the run continues without it.

@@ -7,7 +7,7 @@ use litemap::LiteMap;
 use super::{
     event::Event,
     members::ban::Ban,
-    message::{Beginning, Reports, Saved, Stamp, StartMessage},
+    message::{Beginning, Origin, Reports, Saved, Stamp, StartMessage},
     statements::Retained,
     waiting::pace::{Alive, Paces},
 };
@@ -126,8 +126,8 @@ pub(crate) struct Opening {
     pub chooses: bool,
     /// Whether the learner starts again from its beginning and gives its setup.
     pub resets: bool,
-    /// Because of which node this one goes back to a checkpoint, if it does.
-    pub because: Option<NodeId>,
+    /// Which node was the first of those that go back to a checkpoint, or choose members.
+    pub because: Origin,
     /// The neighbours whose connections are refused, by their numbers in the topology of the run.
     pub bans: Vec<(NodeId, Ban)>,
 }

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use litemap::LiteMap;
 
-use super::{message::StartMessage, statements::Statement};
+use super::{
+    message::{Origin, StartMessage},
+    statements::Statement,
+};
 use crate::{
     config::ConfigError,
     drive::RunError,
@@ -86,9 +89,8 @@ pub enum Event {
     Restarted {
         /// The neighbour whose program it is.
         peer: NodeId,
-        /// The node because of which that neighbour has gone back, as it says; `None` if it was
-        /// started again itself. By its number in the topology of the run.
-        because: Option<NodeId>,
+        /// Which node was the first to go back, as it says; `None` if it says nothing.
+        because: Option<Origin>,
     },
     /// A link has ended before the run did.
     Down {
@@ -123,9 +125,8 @@ pub enum Event {
     OtherMembership {
         /// The neighbour at the other end.
         peer: NodeId,
-        /// The node because of which it has gone back or chooses, as it says; `None` if it is the
-        /// cause itself. By its number in the topology of the run.
-        because: Option<NodeId>,
+        /// Which node was the first to go back or to choose, as it says; `None` if it says nothing.
+        because: Option<Origin>,
     },
     /// A neighbour refuses this program: another one with the same key was started before it.
     Rival {

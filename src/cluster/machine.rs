@@ -25,9 +25,9 @@ use super::{
         ban::{Ban, Bans},
         choosing::{Before, Choice, Choosing},
         keys::{Keys, OfMembers},
-        setbacks::Setbacks,
+        setbacks::{Setback, Setbacks},
     },
-    message::{Beginning, Saved},
+    message::{Beginning, Origin, Saved},
     part::Part,
     rounds::Rounds,
     statements::Statements,
@@ -72,6 +72,8 @@ pub(crate) struct Terms {
     pub confirms: bool,
     /// With them it signs what it says about itself.
     pub keys: Arc<dyn Keys>,
+    /// Tells this program from others of its node.
+    pub program: u64,
 }
 
 /// Where a node is in the run.
@@ -129,13 +131,22 @@ pub(crate) struct Cluster<'a> {
     adopted: Membership,
     /// The choices of members so far.
     choices: u64,
-    /// The neighbour of another membership that comes now, and because of whom, as it says.
-    visitor: Option<(NodeId, Option<NodeId>)>,
+    /// The neighbour of another membership that comes now, and the origin that it shows.
+    visitor: Option<(NodeId, Option<Origin>)>,
     setbacks: Setbacks,
+    /// How often this node was the first to go back or to choose, and what it shows now.
+    origins: u64,
+    origin: Origin,
+    /// When the last rendezvous began.
+    met: Instant,
     farewell: Farewell,
     /// How many rendezvous in a row have ended although all links of this node were up.
     idle: u32,
 }
+
+/// How long a node that has left a choice does not return to it because of a neighbour that has not
+/// left it yet.
+const SAME_CHOICE: Duration = Duration::from_secs(5);
 
 /// How many there may be: a node between others can hold back what all must know.
 const MOST_IDLE: u32 = 10;
@@ -190,10 +201,14 @@ impl<'a> Cluster<'a> {
             choices: 0,
             visitor: None,
             setbacks: Setbacks::default(),
+            origins: 0,
+            origin: Origin::default(),
+            met: now,
             farewell: Farewell::None,
             idle: 0,
         };
-        cluster.open(now, false, None, out);
+        cluster.originate(None);
+        cluster.open(now, false, out);
         Ok(cluster)
     }
 
@@ -221,8 +236,10 @@ impl<'a> Cluster<'a> {
 
     /// Takes an input, and adds what follows from it.
     pub(crate) fn handle(&mut self, now: Instant, input: Input, out: &mut Vec<Effect>) {
-        self.visitor = match input {
-            Input::Event(Event::OtherMembership { peer, because }) => Some((peer, because)),
+        self.visitor = match &input {
+            Input::Event(Event::OtherMembership { peer, because }) => {
+                Some((*peer, because.clone()))
+            }
             _ => None,
         };
         match input {
@@ -273,6 +290,9 @@ impl<'a> Cluster<'a> {
     }
 
     fn event(&mut self, now: Instant, event: Event, out: &mut Vec<Effect>) {
+        let is_same_choice = now < self.met + SAME_CHOICE
+            && matches!(&event, Event::OtherMembership { because: Some(origin), .. }
+                if *origin == self.origin);
         if let Phase::Rendezvous(_) | Phase::Restoring(..) = &self.phase
             && let Some(early) = &mut self.statements
         {
@@ -289,6 +309,7 @@ impl<'a> Cluster<'a> {
             }
         }
         match &mut self.phase {
+            Phase::Rendezvous(_) if is_same_choice => {}
             Phase::Rendezvous(rendezvous) => {
                 if let Err(error) = rendezvous.event(&self.part, event, out) {
                     self.not_begun(now, error, out);
@@ -338,10 +359,29 @@ impl<'a> Cluster<'a> {
         }
     }
 
+    /// This node is the first to go back or to choose; because of a neighbour, if of any, by its
+    /// number in the topology of the run.
+    fn originate(&mut self, about: Option<NodeId>) {
+        self.origins += 1;
+        let number = self.terms.program.wrapping_add(self.origins);
+        self.origin = Origin::signed(&*self.terms.keys, self.node, number, about);
+    }
+
+    /// Counts what a neighbour costs, which shows this origin; this node shows it in turn. Returns
+    /// how often there was such a cost if it was too often.
+    fn count(&mut self, number: NodeId, shown: Option<Origin>) -> Option<u32> {
+        match self.setbacks.count(number, shown, &self.design.topology, &*self.terms.keys) {
+            Setback::TooMany(times) => return Some(times),
+            Setback::Of(Some(origin)) => self.origin = origin,
+            Setback::Of(None) => self.originate(Some(number)),
+        }
+        None
+    }
+
     /// Opens the links of an attempt.
-    fn open(&mut self, now: Instant, resets: bool, because: Option<NodeId>, out: &mut Vec<Effect>) {
+    fn open(&mut self, now: Instant, resets: bool, out: &mut Vec<Effect>) {
         (self.phase, self.statements) = (Phase::Opening, None);
-        let membership = self.part.membership.clone();
+        let (membership, because) = (self.part.membership.clone(), self.origin.clone());
         let bans = self.bans_at(now);
         out.push(Effect::Open(Opening { membership, chooses: false, resets, because, bans }));
     }
@@ -391,7 +431,7 @@ impl<'a> Cluster<'a> {
             true => limits.absence.map(|absence| absence.max(limits.connect.min(RELINK))),
             false => Some(limits.start.unwrap_or(limits.connect)),
         };
-        self.resumed = false;
+        (self.resumed, self.met) = (false, now);
         let waits = (limit, limits.may_continue);
         let rendezvous = Rendezvous::new(now, &self.part, &self.terms.keys, saved, waits);
         self.phase = Phase::Rendezvous(Box::new(rendezvous));
@@ -422,7 +462,7 @@ impl<'a> Cluster<'a> {
                     return self.end(RunError::Deadline { nodes: late, text }, out);
                 }
                 out.push(Effect::Warn(text));
-                self.choose(now, Absence { late, ..Absence::default() }, None, out);
+                self.join(now, Absence { late, ..Absence::default() }, out);
             }
             RunError::Failed { failure, .. } if may_continue && failure.culprit().is_some() => {
                 self.has_results = false;
@@ -504,13 +544,13 @@ impl<'a> Cluster<'a> {
 
     /// Upon rounds that have ended early.
     fn broken_off(&mut self, now: Instant, error: RunError, out: &mut Vec<Effect>) {
-        let Phase::Rounds(rounds) = std::mem::replace(&mut self.phase, Phase::Over) else {
+        let Phase::Rounds(mut rounds) = std::mem::replace(&mut self.phase, Phase::Over) else {
             return;
         };
         let may_continue = self.terms.limits.may_continue;
-        let awaited = match &error {
-            RunError::Deadline { nodes, .. } => rounds.awaited(nodes),
-            _ => None,
+        let (awaited, first) = match &error {
+            RunError::Deadline { nodes, .. } => (rounds.awaited(nodes), rounds.first_awaited()),
+            _ => (None, None),
         };
         let returned = rounds.returned().to_vec();
         let because = rounds.because();
@@ -535,7 +575,7 @@ impl<'a> Cluster<'a> {
                 self.forget_results();
                 match awaited {
                     Some(peer) => self.ban(now, peer, text, out),
-                    None => self.choose(now, Absence::default(), None, out),
+                    None => self.ask_others(now, (first, text), out),
                 }
             }
             error => self.end(error, out),
@@ -602,19 +642,28 @@ impl<'a> Cluster<'a> {
     /// Upon the end of a run at which some nodes were no members: tells those that have returned.
     fn say_farewell(&mut self, now: Instant, out: &mut Vec<Effect>) {
         self.farewell = Farewell::Now;
-        self.choose(now, Absence::default(), None, out);
+        self.originate(None);
+        self.choose(now, Absence::default(), out);
     }
 
-    /// Joins a choice of members, unless the neighbour that asks for it has done so too often.
+    /// Begins to choose members, or joins a neighbour that does; unless one that is late, or that
+    /// one, has been the cause too often.
     fn join(&mut self, now: Instant, absence: Absence, out: &mut Vec<Effect>) {
-        let Some((peer, because)) = self.visitor.take() else {
-            return self.choose(now, absence, None, out);
+        let many = match self.visitor.take() {
+            Some((peer, shown)) => {
+                self.count(self.part.number(peer), shown).map(|times| (peer, times))
+            }
+            None => {
+                let late: Vec<NodeId> = self.part.all_numbers(absence.late.clone());
+                self.originate(late.first().copied());
+                let times = late.iter().map(|number| self.setbacks.exceed(*number));
+                let times: Vec<Option<u32>> = times.collect();
+                absence.late.iter().zip(times).find_map(|(peer, times)| Some((*peer, times?)))
+            }
         };
-        let number = self.part.number(peer);
-        let because = because.filter(|node| *node != self.node && *node != number);
-        match self.setbacks.exceed(number, because, self.design.topology.nodes()) {
-            Some(times) => self.give_up(now, peer, times, out),
-            None => self.choose(now, absence, Some(because.unwrap_or(number)), out),
+        match many {
+            Some((peer, times)) => self.give_up(now, peer, times, out),
+            None => self.choose(now, absence, out),
         }
     }
 
@@ -623,13 +672,10 @@ impl<'a> Cluster<'a> {
         &mut self,
         now: Instant,
         peer: NodeId,
-        because: Option<NodeId>,
+        because: Option<Origin>,
         out: &mut Vec<Effect>,
     ) {
-        let number = self.part.number(peer);
-        // It may have gone back because of this node.
-        let because = because.filter(|node| *node != self.node && *node != number);
-        if let Some(times) = self.setbacks.exceed(number, because, self.design.topology.nodes()) {
+        if let Some(times) = self.count(self.part.number(peer), because) {
             return self.give_up(now, peer, times, out);
         }
         out.push(Effect::Warn(format!(
@@ -641,14 +687,14 @@ impl<'a> Cluster<'a> {
             self.forget_results();
         }
         self.is_again = true;
-        self.open(now, true, Some(because.unwrap_or(number)), out);
+        self.open(now, true, out);
     }
 
     /// Waits no longer for a neighbour that starts again and again: the run gets no further.
     fn give_up(&mut self, now: Instant, peer: NodeId, times: u32, out: &mut Vec<Effect>) {
         let text = format!(
-            "node {} was started again {times} times, or has gone back or chosen members as often, \
-             and the run got no further meanwhile",
+            "node {} was started again {times} times, or has left, gone back or chosen members as \
+             often, and the run got no further meanwhile",
             self.part.name(peer)
         );
         match self.terms.limits.may_continue {
@@ -664,8 +710,28 @@ impl<'a> Cluster<'a> {
         self.ban(now, peer, reason, out);
     }
 
+    /// Chooses members because of a node that this one does not await itself. Its neighbour on the
+    /// way to that one may have hidden that it is the cause, so it has a budget.
+    fn ask_others(
+        &mut self,
+        now: Instant,
+        (first, text): (Option<NodeId>, String),
+        out: &mut Vec<Effect>,
+    ) {
+        out.push(Effect::Warn(text.clone()));
+        let number = first.map(|first| self.part.number(first));
+        match number.and_then(|number| self.setbacks.exceed(number)) {
+            Some(_) => self.ban(now, first.unwrap_or_default(), text, out),
+            None => {
+                self.originate(number);
+                self.choose(now, Absence::default(), out);
+            }
+        }
+    }
+
     fn ban(&mut self, now: Instant, peer: NodeId, reason: String, out: &mut Vec<Effect>) {
-        let seconds = self.bans.add(self.part.number(peer), reason.clone(), now).as_secs();
+        let number = self.part.number(peer);
+        let seconds = self.bans.add(number, reason.clone(), now).as_secs();
         let name = self.part.name(peer);
         out.push(Effect::Warn(format!("{reason}; this node refuses node {name} for {seconds} s")));
         // Of others their neighbours decide.
@@ -673,18 +739,12 @@ impl<'a> Cluster<'a> {
             true => Absence::of(peer),
             false => Absence::default(),
         };
-        self.choose(now, absence, None, out);
+        self.originate(Some(number));
+        self.choose(now, absence, out);
     }
 
-    /// Begins to choose members; `because` names another node that is the cause. The absence names
-    /// nodes by their numbers among the members.
-    fn choose(
-        &mut self,
-        now: Instant,
-        absence: Absence,
-        because: Option<NodeId>,
-        out: &mut Vec<Effect>,
-    ) {
+    /// Begins to choose members. The absence names nodes by their numbers among the members.
+    fn choose(&mut self, now: Instant, absence: Absence, out: &mut Vec<Effect>) {
         let Absence { late, returned } = absence;
         let (mut late, returned) = (self.part.all_numbers(late), self.part.all_numbers(returned));
         late.extend(self.part.unused().filter(|peer| !returned.contains(peer)));
@@ -695,7 +755,7 @@ impl<'a> Cluster<'a> {
         self.phase = Phase::OpeningAll(Absence { late, returned });
         self.statements = None;
         self.choices += 1;
-        let bans = self.bans_at(now);
+        let (bans, because) = (self.bans_at(now), self.origin.clone());
         out.push(Effect::Open(Opening {
             membership: all,
             chooses: true,
@@ -720,7 +780,7 @@ impl<'a> Cluster<'a> {
                     Err(error) => return self.end(error, out),
                 }
                 (self.has_results, self.written, self.is_again) = (false, None, true);
-                self.open(now, true, None, out);
+                self.open(now, true, out);
             }
             Ok(Some(Choice::Over)) => {
                 if self.farewell == Farewell::None {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::members::assembly::News;
+use super::members::{assembly::News, keys::Keys};
 use crate::{drive::Change, units::NodeId};
 
 /// When checkpoints are written. A newer schedule replaces an older one.
@@ -28,6 +28,44 @@ pub enum StartMessage {
     Begin(Reports),
     /// To all neighbours, while members are chosen: what this node knows.
     Assembly(News),
+}
+
+/// Which node was the first of those that go back to a checkpoint, or choose members, one because
+/// of the other. All of them pass on what it has signed, so nobody can name another one falsely.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The node, by its number in the topology of the run.
+    pub node: NodeId,
+    /// Tells this from all other times at which that node was the first.
+    pub number: u64,
+    /// The neighbour because of which it does so; `None` if it was started again, say.
+    pub about: Option<NodeId>,
+    /// That of the node, over all this.
+    pub signature: Vec<u8>,
+}
+
+impl Origin {
+    /// That this node is the first, with its signature.
+    pub(crate) fn signed(
+        keys: &dyn Keys,
+        node: NodeId,
+        number: u64,
+        about: Option<NodeId>,
+    ) -> Origin {
+        let origin = Origin { node, number, about, signature: Vec::new() };
+        Origin { signature: keys.sign(&origin.statement()), ..origin }
+    }
+
+    /// Whether its node has signed it.
+    pub(crate) fn is_signed(&self, keys: &dyn Keys) -> bool {
+        keys.verify(self.node, &self.statement(), &self.signature)
+    }
+
+    fn statement(&self) -> Vec<u8> {
+        let all = ("gradvine origin", self.node, self.number, self.about);
+        bincode::serde::encode_to_vec(all, bincode::config::standard())
+            .expect("an origin serialises")
+    }
 }
 
 /// The checkpoints of one node, as it knows them itself.

@@ -19,7 +19,7 @@ use super::{
     checkpoints::Checkpointing,
     effect::{Effect, Facts, Remains, Restored},
     event::Event,
-    message::Beginning,
+    message::{Beginning, Origin},
     part::Part,
     seal::{Given, Seals},
     statements::{Said, Shared, Statements},
@@ -52,10 +52,12 @@ pub(crate) struct Rounds {
     lost: BTreeSet<NodeId>,
     /// The neighbours that refuse this program, as another one has its key.
     refusing: BTreeSet<NodeId>,
-    /// Because of whom a neighbour has gone back.
-    because: Option<NodeId>,
+    /// Which node was the first to go back, as a neighbour says that has.
+    because: Option<Origin>,
     /// A neighbour that does not say what it has in common with its neighbours.
     late: Option<NodeId>,
+    /// For whom this node waited at the last look, and the nodes at the ends of the chains.
+    chain: Option<(Instant, Vec<NodeId>, Vec<NodeId>)>,
     /// The changes of the members so far.
     history: Vec<Change>,
     effects: Vec<gossip::Effect>,
@@ -122,6 +124,7 @@ impl Rounds {
             refusing: BTreeSet::new(),
             because: None,
             late: None,
+            chain: None,
             history: at.history,
             effects: Vec::new(),
             lent: None,
@@ -169,9 +172,9 @@ impl Rounds {
         self.node.round()
     }
 
-    /// Because of whom the neighbour that has ended the rounds has gone back.
-    pub(crate) fn because(&self) -> Option<NodeId> {
-        self.because
+    /// Which node was the first to go back, as the neighbour says that has ended the rounds.
+    pub(crate) fn because(&mut self) -> Option<Origin> {
+        self.because.take()
     }
 
     /// Whether all members have had a checkpoint since these rounds began.
@@ -186,9 +189,18 @@ impl Rounds {
 
     /// The first of these nodes for which this node waits itself.
     pub(crate) fn awaited(&self, nodes: &[NodeId]) -> Option<NodeId> {
-        let mut awaits = self.node.waiting_for().map_or(Vec::new(), |(_, peers)| peers);
+        let mut awaits = self.awaits();
         awaits.extend(self.late);
         nodes.iter().copied().find(|node| awaits.contains(node))
+    }
+
+    /// The first node for which this node waits itself.
+    pub(crate) fn first_awaited(&self) -> Option<NodeId> {
+        self.awaits().first().copied()
+    }
+
+    fn awaits(&self) -> Vec<NodeId> {
+        self.node.waiting_for().map_or(Vec::new(), |(_, peers)| peers)
     }
 
     /// Upon what has come of an effect of the core.
@@ -551,7 +563,7 @@ impl Rounds {
     /// Describes what the core does, for whom it waits, and for whom those wait; returns the nodes
     /// at the ends of the chains, too. Nothing has moved since `progress`.
     fn waits(
-        &self,
+        &mut self,
         does: &str,
         now: Instant,
         part: &Part<'_>,
@@ -580,9 +592,18 @@ impl Rounds {
             None => String::new(),
         };
         // The others that this node waits for may have causes of their own.
-        match chain.len() {
-            1 => (text, peers),
-            _ => (text, vec![last]),
+        if chain.len() > 1 {
+            self.chain = Some((now, peers, vec![last]));
+            return (text, vec![last]);
+        }
+        // A neighbour that has waited as long may have given up just now.
+        match &self.chain {
+            Some((when, before, ends))
+                if *before == peers && now < *when + 2 * WARNING_INTERVAL =>
+            {
+                (text, ends.clone())
+            }
+            _ => (text, peers),
         }
     }
 

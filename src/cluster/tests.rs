@@ -11,7 +11,7 @@ mod three;
 
 use std::time::Duration;
 
-use self::table::{A, B, C, Table, leaves, ready, report, saved, whole};
+use self::table::{A, B, C, Table, leaves, origin, ready, report, saved, whole};
 use super::{
     Input, Restored,
     event::Event,
@@ -153,11 +153,11 @@ fn restarts_have_a_budget() {
             };
             assert!(effects.last().unwrap().starts_with(expected), "{times}: {effects:?}");
         }
-        // One that has gone back because of another node, or of this one, has another budget.
+        // One that has gone back because of another node is no cause.
         let mut b = Table::new(&whole, false);
-        for _ in 0..30 {
+        for number in 0..30 {
             b.started();
-            b.event(Event::Restarted { peer: C, because: Some(NodeId(0)) });
+            b.event(Event::Restarted { peer: C, because: Some(origin(A, number)) });
         }
         assert!(!b.started().is_empty());
     }
@@ -179,7 +179,10 @@ fn a_parent_that_changes_a_report_is_refused() {
     let text = "it reports checkpoints that node 2 has not signed";
     assert!(effects[0].contains(text), "{effects:?}");
     assert!(effects[0].ends_with("this node refuses node 0 for 60 s"), "{effects:?}");
-    assert_eq!(effects[1], "open 3 members of change 0, 0 links cut, bans [0], to choose");
+    assert_eq!(
+        effects[1],
+        "open 3 members of change 0, 0 links cut, bans [0], to choose, because of 0"
+    );
 }
 
 /// Neither a report of this node from before its program was started again, nor fewer nodes than a
@@ -253,7 +256,7 @@ fn a_member_that_fails_or_leaves_does_not_end_a_run_that_continues() {
         let mut b = Table::new(&whole, false);
         b.started();
         let effects = b.event(Event::Left { peer: C, cause: leaves(names, says) });
-        let chooses = "open 3 members of change 0, 0 links cut, bans [], to choose";
+        let chooses = "open 3 members of change 0, 0 links cut, bans [], to choose, because of 2";
         assert_eq!(effects.last().unwrap(), chooses, "{effects:?}");
         assert!(effects.contains(&"salvage".to_string()));
         assert!(!effects.iter().any(|effect| effect.starts_with("close")), "{effects:?}");
@@ -298,7 +301,8 @@ fn a_loss_is_decided_by_the_others() {
     let agreed = View { adopted: members.id, agreed: true, ..view(5, &[B], &[]) };
     let said = News { views: vec![signed(A, agreed)] };
     b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
-    assert_eq!(b.after(0.1), ["open 2 members of change 1, 0 links cut, bans [], reset"]);
+    let opened = "open 2 members of change 1, 0 links cut, bans [], reset, because of 2";
+    assert_eq!(b.after(0.1), [opened]);
     assert_eq!(b.cluster.part().numbers, [A, B, C]);
 }
 
@@ -494,7 +498,7 @@ fn a_statement_without_its_signature_costs_its_bringer_the_link() {
         [
             "warn: node 0 sent a frame that cannot be used: it passes on what node 2 has not said; \
          this node refuses node 0 for 60 s",
-            "open 3 members of change 0, 0 links cut, bans [0], to choose"
+            "open 3 members of change 0, 0 links cut, bans [0], to choose, because of 0"
         ]
     );
 }

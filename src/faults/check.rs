@@ -18,11 +18,11 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use super::{journal::Id, world::World};
+use super::{hostile::Hostile, journal::Id, world::World};
 use crate::{
     cluster::{
         Opening, Outcome,
-        members::assembly::check::check_adopted,
+        members::{assembly::check::check_adopted, setbacks},
         message::{Beginning, StartMessage},
         statements::{Said, Statement},
     },
@@ -38,12 +38,6 @@ use crate::{
 /// in which a silent neighbour is given up: three intervals until a schedule that was missed is
 /// replaced, and twice the time in which one crosses the network, with room.
 const LONGEST_GAP: f64 = 20.0;
-
-/// How often one neighbour may throw a node back in a run of so many nodes: by itself, and because
-/// of others, as in `cluster::members::setbacks`.
-fn most_setbacks(nodes: usize) -> u32 {
-    20 + 40 + nodes as u32
-}
 
 /// How often a refused member comes back in the longest run, at the most: each refusal takes twice
 /// as long as the one before it, from a minute on.
@@ -99,19 +93,19 @@ impl World<'_> {
         if let Some((_, since)) = self.journal.begun.get_mut(&node) {
             *since = now;
         }
-        if checkpoint > self.journal.common && self.was_common(checkpoint) {
+        if checkpoint > self.journal.common && self.was_common(checkpoint, false) {
             self.journal.common = checkpoint;
             self.journal.choices.clear();
         }
     }
 
-    /// Whether all members but the hostile one have had a checkpoint.
-    fn was_common(&self, checkpoint: Id) -> bool {
+    /// Whether all members have had a checkpoint; all but the hostile one, or that one too.
+    fn was_common(&self, checkpoint: Id, with_hostile: bool) -> bool {
         let members = self.journal.adopted.get(&checkpoint.0);
         let holders = self.journal.durable.get(&checkpoint);
         let (Some(members), Some(holders)) = (members, holders) else { return false };
-        let mut honest = members.members.iter().filter(|node| self.is_honest(**node));
-        honest.all(|node| holders.contains(node))
+        let counts = |node: &&NodeId| with_hostile || self.is_honest(**node);
+        members.members.iter().filter(counts).all(|node| holders.contains(node))
     }
 
     /// A node has removed all that it had before and has no longer; it begins there, if it does.
@@ -128,7 +122,7 @@ impl World<'_> {
             let mut later = self.journal.durable.keys().filter(|other| *other > removed);
             let is_replaced = later.any(|other| self.was_at_quorum(*other));
             assert!(
-                is_replaced || begins || !self.was_common(*removed),
+                is_replaced || begins || !self.was_common(*removed, true),
                 "removal: node {node} removes {removed:?}, and a quorum has no later checkpoint; \
                  it begins at {at:?}"
             );
@@ -181,8 +175,7 @@ impl World<'_> {
         }
         if opening.chooses && self.hostile.is_some() {
             // Each neighbour has its own budget. Ordinary faults and returns cause some choices.
-            let topology = &self.whole.design.topology;
-            let most = most_setbacks(topology.nodes()) * topology.neighbours(node).len() as u32;
+            let most = self.most_setbacks();
             let times = self.journal.choices.entry(node).or_default();
             *times += 1;
             assert!(
@@ -221,6 +214,12 @@ impl World<'_> {
             RunError::Over => self.check_over(node),
             RunError::Alone(text) if text.starts_with("the run is over") => self.check_over(node),
             RunError::Setup(error) if self.hostile.is_some() => {
+                // One with no neighbour but the hostile one depends on it.
+                let mut neighbours = self.whole.design.topology.neighbours(node).iter();
+                let is_alone = neighbours.all(|peer| self.is_hostile(*peer));
+                if is_alone && error.to_string().contains("node.key") {
+                    return;
+                }
                 let few = error.to_string().contains("nodes report the same checkpoint");
                 if few && self.has_too_few() {
                     return;
@@ -289,6 +288,15 @@ impl World<'_> {
         }
     }
 
+    /// How often the hostile member may throw back all others, by the budgets that it has at its
+    /// neighbours.
+    fn most_setbacks(&self) -> u32 {
+        let topology = &self.whole.design.topology;
+        let count = |hostile: &Hostile| topology.neighbours(hostile.node).len() as u32;
+        let neighbours = self.hostile.as_ref().map_or(0, count);
+        neighbours * setbacks::most(neighbours)
+    }
+
     /// The seconds within which the nodes that are not hostile end; `None` if they are not a
     /// quorum, or cannot reach each other without the hostile one.
     ///
@@ -313,7 +321,7 @@ impl World<'_> {
         let choice = experiment.absence.deadline_s + 10.0;
         let faults: f64 = self.faults.iter().map(|fault| fault.length.0 as f64 / 1e9).sum();
         let each = compute + silence + choice;
-        let interruptions = f64::from(most_setbacks(nodes) + MOST_RETURNS);
+        let interruptions = f64::from(self.most_setbacks() + MOST_RETURNS);
         Some(experiment.run.connect_s + compute + interruptions * each + faults)
     }
 

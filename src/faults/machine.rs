@@ -4,7 +4,12 @@ use std::{collections::VecDeque, path::Path, sync::Arc};
 
 use super::disk::Memory;
 use crate::{
-    cluster::{Cluster, Input, members::ban::Ban, message::Reports, statements::Retained},
+    cluster::{
+        Cluster, Input,
+        members::ban::Ban,
+        message::{Origin, Reports},
+        statements::Retained,
+    },
     config::ConfigError,
     drive::{Elapsed, Ended, Learner},
     gossip::Traffic,
@@ -36,8 +41,8 @@ pub(super) struct Program<'a> {
     pub incarnation: u64,
     /// The members between which these links are: the cluster may already know others.
     pub numbers: Vec<NodeId>,
-    /// Because of whom it has gone back to a checkpoint.
-    pub because: Option<NodeId>,
+    /// Which node was the first to go back, or to choose, as it says.
+    pub because: Option<Origin>,
     /// Whether these links are for the choice of members.
     pub chooses: bool,
     /// The neighbours whose connections it refuses.

@@ -77,7 +77,9 @@ impl World<'_> {
         let limits = Limits::of(&design.experiment);
         let keys = Arc::new(Named(node));
         let board = Board::new(node, design.topology.nodes(), keys.clone());
-        let terms = Terms { limits, keeps: Some(keeps), resumes: true, confirms: true, keys };
+        let keeps = Some(keeps);
+        let (resumes, confirms, program) = (true, true, self.id());
+        let terms = Terms { limits, keeps, resumes, confirms, keys, program };
         let mut effects = Vec::new();
         let cluster = Cluster::new(self.instant(), design, config, terms, &mut effects);
         let cluster = match cluster {
@@ -411,7 +413,7 @@ impl World<'_> {
         let Some(program) = &mut machine.program else { return Ok(Opened::default()) };
         (program.incarnation, program.chooses) = (incarnation, opening.chooses);
         program.numbers.clone_from(&opening.membership.members);
-        (program.because, program.closing) = (opening.because, None);
+        (program.because, program.closing) = (Some(opening.because.clone()), None);
         program.statements = Retained::default();
         program.bans.clone_from(&opening.bans);
         (program.begun, program.begins, program.computing) = (false, None, false);

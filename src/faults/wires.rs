@@ -98,7 +98,7 @@ impl World<'_> {
         let is_other = self.hostile_meets(*ends, is_other);
         if is_other || unused || other {
             if self.is_time_to_notice() {
-                let [of_a, of_b] = [a.because, b.because];
+                let [of_a, of_b] = [a.because.clone(), b.because.clone()];
                 self.tell(wire, 0, Event::OtherMembership { peer: to_b, because: of_b });
                 self.tell(wire, 1, Event::OtherMembership { peer: to_a, because: of_a });
             }
@@ -150,7 +150,7 @@ impl World<'_> {
         let Some((peer, _)) = self.peer(wire, side) else { return };
         let other = self.wires[wire].ends[1 - side];
         let other = self.machines[other.index()].program.as_ref();
-        let because = other.and_then(|program| program.because);
+        let because = other.and_then(|program| program.because.clone());
         #[cfg(test)]
         let because = self.hostile_blames(self.wires[wire].ends[1 - side]).or(because);
         let end = &mut self.wires[wire].sides[side];
@@ -321,7 +321,9 @@ impl World<'_> {
         let side = 1 - from;
         let Some((peer, _)) = self.peer(wire, side) else { return };
         let machine = self.wires[wire].ends[side];
-        let begun = self.machines[machine.index()].program.as_ref().is_some_and(|it| it.begun);
+        let program = self.machines[machine.index()].program.as_ref();
+        let begun = program.is_some_and(|program| program.begun);
+        let closes = program.is_some_and(|program| program.closing.is_some());
         #[cfg(test)]
         self.hostile_hears(machine, &message);
         let event = match message {
@@ -338,6 +340,8 @@ impl World<'_> {
             ) if begun => return,
             Message::Start(message) => Event::Start { from: peer, message },
             Message::Statements(statements) => Event::Told { from: peer, statements },
+            // Before the run it means the loss of the link only.
+            Message::Goodbye(None) if !begun && !closes => return self.close(wire),
             Message::Goodbye(None) => {
                 self.wires[wire].sides[side].goodbye = true;
                 Event::Goodbye(peer)

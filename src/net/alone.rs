@@ -349,7 +349,7 @@ impl Network for Site {
             neighbours,
             card: RunCard::new(part.whole)
                 .in_membership(id, part.numbers.clone())
-                .because(opening.because),
+                .because(opening.because.clone()),
             frame_limit: part.design().frame_limit(),
             congestion: experiment.run.congestion.clone(),
             connecting: self.place.connecting.clone(),

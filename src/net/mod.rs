@@ -61,7 +61,7 @@ internals!({
 });
 
 /// The version of the wire format of a link.
-pub const VERSION: u32 = 20;
+pub const VERSION: u32 = 21;
 
 #[cfg(test)]
 pub(crate) use self::link::liar::lies;

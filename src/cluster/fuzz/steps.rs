@@ -13,7 +13,8 @@ use crate::{
     cluster::{
         Input,
         event::{Difference, Event},
-        message::StartMessage,
+        members::keys::Named,
+        message::{Origin, StartMessage},
         part::Adjacent,
         waiting::pace::{Alive, Pace},
     },
@@ -182,7 +183,7 @@ fn link(bytes: &mut Bytes<'_>, table: &mut Table, peer: Adjacent) {
         }
         return;
     }
-    let (_, members) = table.place();
+
     let node = peer.node;
     match kind {
         0 => table.event(Event::OtherMembership { peer: node, because: None }),
@@ -190,7 +191,7 @@ fn link(bytes: &mut Bytes<'_>, table: &mut Table, peer: Adjacent) {
         2 => lose(table, peer, false),
         3 => lose(table, peer, true),
         4 => {
-            let because = bytes.flag().then(|| bytes.node(members));
+            let because = bytes.flag().then(|| origin(bytes, table));
             table.links.entry(peer.number).or_default().sent = 0;
             table.event(Event::Restarted { peer: node, because });
         }
@@ -218,6 +219,14 @@ fn link(bytes: &mut Bytes<'_>, table: &mut Table, peer: Adjacent) {
             }
         }
     }
+}
+
+/// What a neighbour shows that has gone back: of any node, signed by it or not.
+fn origin(bytes: &mut Bytes<'_>, table: &Table) -> Origin {
+    let nodes = table.run.design.topology.nodes();
+    let (node, signer) = (bytes.node(nodes), bytes.node(nodes));
+    let about = bytes.flag().then(|| bytes.node(nodes));
+    Origin { node, ..Origin::signed(&Named(signer), signer, bytes.byte().into(), about) }
 }
 
 /// Frames of a neighbour arrive.

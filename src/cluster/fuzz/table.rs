@@ -182,6 +182,7 @@ impl Table {
             resumes: true,
             confirms: true,
             keys: Arc::new(Named(self.me)),
+            program: 0,
         };
         self.inputs.clear();
         self.checks.newest = self.disk.membership.as_ref().map_or(0, |membership| membership.id);

@@ -165,6 +165,8 @@ pub(crate) struct Assembly {
     ways_out: LiteMap<(NodeId, NodeId), Instant>,
     /// How long they are awaited, if both ends say nothing else.
     deadline: Option<Duration>,
+    /// How many neighbours each member needs.
+    least_neighbours: usize,
 }
 
 /// A node that chooses members.
@@ -216,6 +218,7 @@ impl Assembly {
             part: (BTreeSet::new(), None),
             ways_out: LiteMap::new(),
             deadline: None,
+            least_neighbours: 0,
         };
         assembly.publish();
         assembly
@@ -227,6 +230,12 @@ impl Assembly {
         self.own.results = results;
         self.publish();
         self
+    }
+
+    /// The same in a run whose rule needs so many neighbours of each member.
+    #[must_use]
+    pub(crate) fn with_least_neighbours(self, least_neighbours: usize) -> Assembly {
+        Assembly { least_neighbours, ..self }
     }
 
     /// The same for a node that knows that all members have their results.
@@ -500,11 +509,30 @@ impl Assembly {
 
     /// The membership of this part after the newest one that is known there.
     fn next(&self, part: &BTreeSet<NodeId>, newest: u64) -> Membership {
-        let cut = self
-            .topology
-            .edges()
-            .filter(|&(a, b)| part.contains(&a) && part.contains(&b) && !self.is_up(a, b));
-        Membership::after([newest].into_iter(), part.iter().copied().collect(), cut.collect())
+        let part = self.usable(part);
+        let inside = |(a, b): &(NodeId, NodeId)| part.contains(a) && part.contains(b);
+        let cut = self.topology.edges().filter(|edge| inside(edge) && !self.is_up(edge.0, edge.1));
+        let cut = cut.collect();
+        Membership::after([newest].into_iter(), part.into_iter().collect(), cut)
+    }
+
+    /// The nodes of a part with which the run can continue: those that have too few links for the
+    /// rule are left out, the one with the fewest first. A node can give up its own links only, so
+    /// it is the one with the fewest if it does. All, if too few are left.
+    fn usable(&self, part: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
+        let mut usable = part.clone();
+        loop {
+            let links = |node: NodeId| {
+                let peers = self.topology.neighbours(node).iter();
+                peers.filter(|peer| usable.contains(peer) && self.is_up(node, **peer)).count()
+            };
+            let fewest = usable.iter().map(|node| (links(*node), *node)).min();
+            match fewest.filter(|(links, _)| *links < self.least_neighbours) {
+                None => return usable,
+                Some(_) if usable.len() <= self.quorum() => return part.clone(),
+                Some((_, node)) => _ = usable.remove(&node),
+            }
+        }
     }
 
     /// The membership of this part of the network.
@@ -516,21 +544,22 @@ impl Assembly {
         if part.len() < self.quorum() {
             return Err(self.missing(part));
         }
-        let (cut, awaited) = self.links_down(part, now);
-        let members: Vec<NodeId> = part.iter().copied().collect();
+        let (_, awaited) = self.links_down(part, now);
         let newest = part.iter().map(|node| self.views[node].adopted).max().unwrap_or(0);
+        let next = self.next(part, newest);
         // Some may have recorded it before: then it has settled there.
-        let same = Membership { id: newest, members, cut };
+        let same = Membership { id: newest, ..next.clone() };
         let is_same = same.has_own_id(self.topology.nodes());
         let settled = self.part.1.is_some_and(|since| now >= since + SETTLED)
             || (is_same && newest > self.adopted.id)
             || (whole && same.cut.is_empty());
-        if !awaited.is_empty() || !settled {
+        let is_member = next.members.contains(&self.me);
+        if !awaited.is_empty() || !settled || !is_member {
             return Err(awaited.into_iter().collect());
         }
         match is_same {
             true => Ok(same),
-            false => Ok(self.next(part, newest)),
+            false => Ok(next),
         }
     }
 

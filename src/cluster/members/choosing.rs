@@ -147,7 +147,8 @@ impl Choosing {
         let quorums = [first, quorum];
         let (topology, chooser) = (Arc::clone(topology), Chooser { me, keys, choice });
         let assembly = Assembly::new(topology, chooser, quorums, adopted.clone(), has_started)
-            .with_results(results);
+            .with_results(results)
+            .with_least_neighbours(part.whole.rule.least_neighbours);
         let assembly = if is_over { assembly.after_the_end() } else { assembly };
         let neighbours = part.whole.topology.neighbours(me);
         Choosing {

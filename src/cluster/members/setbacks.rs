@@ -1,31 +1,63 @@
 //! What neighbours cost the run: how often each of them has thrown this node back.
 //!
-//! One whose program starts again and again, or that asks for another choice of members each time,
-//! keeps the others from getting further. What counts is only the neighbour itself, over its own
-//! link: neither another name for the cause nor a choice of members gives it another budget. All
-//! budgets begin anew once all members have had another checkpoint, so a neighbour that is started
-//! again and again while the run gets further has no limit.
+//! One whose program starts again and again, that leaves and returns, or that asks for another
+//! choice of members each time, keeps the others from getting further. Whoever goes back because of
+//! another node shows the [`Origin`] that the first of them has signed:
+//!
+//! * A neighbour that is the first itself has a budget of its own. Neither another name for the
+//!   cause nor a choice of members gives it another one.
+//! * What it does about one of its own neighbours has another budget, as an honest node must give
+//!   up a neighbour that it can not wait for. That one is greater than what a neighbour can cost
+//!   it, so nobody uses up the budgets of others.
+//! * One that shows what another node has signed, and that it has not shown before, is no cause.
+//!
+//! All budgets begin anew once all members have had another checkpoint, so a neighbour that is
+//! started again and again while the run gets further has no limit.
+
+use std::collections::BTreeSet;
 
 use litemap::LiteMap;
 
-use crate::units::NodeId;
+use super::keys::Keys;
+use crate::{cluster::message::Origin, mixing::Topology, units::NodeId};
 
-/// How often a neighbour may be started again, or choose members by itself.
-const MOST_RESTARTS: u32 = 20;
+/// How often a neighbour may be started again, leave, or choose members by itself.
+const MOST_OWN: u32 = 20;
 
-/// How often it may go back, or choose members, because of others, as it says: as often as two
-/// others that are started again and again, and once more for each node of the run.
-const MOST_GONE_BACK: u32 = 2 * MOST_RESTARTS;
+/// How often it may show an origin once more: messages cross each other on their way.
+const MOST_SHOWN_AGAIN: u32 = 10;
+
+/// How often it may do so about one of its neighbours: as often as that one may do so to it, and
+/// each time that it returns after it was refused, for longer each time.
+const MOST_ABOUT: u32 = MOST_OWN + MOST_SHOWN_AGAIN + 10;
+
+/// How often a neighbour may throw back others, where each of them has so many neighbours.
+#[cfg(test)]
+pub(crate) const fn most(neighbours: u32) -> u32 {
+    MOST_OWN + MOST_SHOWN_AGAIN + MOST_ABOUT * neighbours
+}
 
 /// The setbacks since the members have had another checkpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Setbacks(LiteMap<NodeId, Times>);
 
-/// How often a neighbour was the cause itself, and how often another node.
+/// How often a neighbour was the cause itself, how often it was about which neighbour, how often it
+/// has shown an origin once more, and those of others that it has shown.
 #[derive(Debug, Default)]
 struct Times {
     own: u32,
-    by_others: u32,
+    shown_again: u32,
+    about: LiteMap<NodeId, u32>,
+    shown: BTreeSet<(NodeId, u64)>,
+}
+
+/// What is known of a setback.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Setback {
+    /// There were so many because of this neighbour that it is to be refused.
+    TooMany(u32),
+    /// The origin that this node shows in turn; none if the neighbour is the cause.
+    Of(Option<Origin>),
 }
 
 impl Setbacks {
@@ -36,36 +68,89 @@ impl Setbacks {
         }
     }
 
-    /// Counts one more of a neighbour, in a run of so many nodes. Returns how many there were if
-    /// they are too many.
-    pub(crate) fn exceed(
+    /// Counts one more that a neighbour causes itself. Returns how many there were if they are too
+    /// many.
+    pub(crate) fn exceed(&mut self, peer: NodeId) -> Option<u32> {
+        let own = &mut self.0.entry(peer).or_default().own;
+        *own += 1;
+        (*own > MOST_OWN).then_some(*own)
+    }
+
+    /// Counts one more of a neighbour, with the origin that it shows.
+    pub(crate) fn count(
         &mut self,
         peer: NodeId,
-        because: Option<NodeId>,
-        nodes: usize,
-    ) -> Option<u32> {
-        let Times { own, by_others } = self.0.entry(peer).or_default();
-        let (times, most) = match because {
-            None => (own, MOST_RESTARTS),
-            Some(_) => (by_others, MOST_GONE_BACK + nodes as u32),
+        shown: Option<Origin>,
+        topology: &Topology,
+        keys: &dyn Keys,
+    ) -> Setback {
+        let nodes = topology.nodes();
+        let is_signed = |origin: &Origin| origin.node.index() < nodes && origin.is_signed(keys);
+        let Some(origin) = shown.filter(is_signed) else { return self.of_itself(peer, None) };
+        let Times { shown_again, about, shown, .. } = self.0.entry(peer).or_default();
+        let is_new = shown.insert((origin.node, origin.number));
+        let is_about = |about: &NodeId| topology.neighbours(peer).contains(about);
+        let own = origin.node == peer;
+        let (times, most) = match origin.about.filter(is_about) {
+            Some(neighbour) if own && is_new => (about.entry(neighbour).or_default(), MOST_ABOUT),
+            _ if own => return self.of_itself(peer, is_new.then_some(origin)),
+            _ if is_new => return Setback::Of(Some(origin)),
+            _ => (shown_again, MOST_SHOWN_AGAIN),
         };
         *times += 1;
-        (*times > most).then_some(*times)
+        match *times > most {
+            true => Setback::TooMany(*times),
+            false => Setback::Of(is_new.then_some(origin)),
+        }
+    }
+
+    fn of_itself(&mut self, peer: NodeId, origin: Option<Origin>) -> Setback {
+        self.exceed(peer).map_or(Setback::Of(origin), Setback::TooMany)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::members::keys::Named;
+
+    /// What a node has signed about one of its neighbours.
+    fn signed(node: usize, number: u64, about: Option<usize>) -> Origin {
+        let node = NodeId::from(node);
+        Origin::signed(&Named(node), node, number, about.map(NodeId::from))
+    }
+
+    /// How often node 1 of a ring of five may show these, until it is refused.
+    fn times(shows: impl Fn(u64) -> Option<Origin>) -> Option<u64> {
+        let topology = Topology::parse("ring:5", 0).unwrap();
+        let (mut setbacks, peer) = (Setbacks::default(), NodeId(1));
+        (0..1000).find(|&number| {
+            let counted = setbacks.count(peer, shows(number), &topology, &Named(NodeId(0)));
+            matches!(counted, Setback::TooMany(_))
+        })
+    }
 
     #[test]
-    fn each_neighbour_has_two_budgets_whatever_it_names() {
-        let (mut setbacks, peer) = (Setbacks::default(), NodeId(3));
-        let mut exceeds = |peer, because| setbacks.exceed(peer, because, 5);
-        assert!((0..20).all(|_| exceeds(peer, None).is_none()));
-        assert!((0..45).all(|name| exceeds(peer, Some(NodeId(10 + name))).is_none()));
-        assert_eq!((exceeds(peer, None), exceeds(peer, None)), (Some(21), Some(22)));
-        assert_eq!(exceeds(peer, Some(NodeId(99))), Some(46));
-        assert_eq!(exceeds(NodeId(4), None), None);
+    fn a_neighbour_has_one_budget_whatever_it_names() {
+        let own = u64::from(MOST_OWN);
+        assert_eq!(times(|_| None), Some(own));
+        assert_eq!(times(|number| Some(signed(1, number, None))), Some(own));
+        assert_eq!(times(|number| Some(signed(1, number, Some(4)))), Some(own), "no neighbour");
+        assert_eq!(times(|_| Some(signed(1, 7, Some(2)))), Some(own + 1), "the same again");
+        let false_name = |number| Origin { node: NodeId(3), ..signed(1, number, None) };
+        assert_eq!(times(|number| Some(false_name(number))), Some(own));
+        let nobody = |number| Origin { node: NodeId(9), ..signed(9, number, None) };
+        assert_eq!(times(|number| Some(nobody(number))), Some(own));
+        // About both its neighbours in turn.
+        let about = |number| Some(signed(1, number, Some(2 * (number as usize % 2))));
+        assert_eq!(times(about), Some(2 * u64::from(MOST_ABOUT)));
+    }
+
+    #[test]
+    fn one_that_shows_what_others_have_signed_is_no_cause() {
+        assert_eq!(times(|number| Some(signed(3, number, None))), None);
+        assert_eq!(times(|number| Some(signed(3, number, Some(2)))), None);
+        // The same again and again.
+        assert_eq!(times(|_| Some(signed(3, 7, None))), Some(1 + u64::from(MOST_SHOWN_AGAIN)));
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     signed,
-    table::{A, B, C, Table, leaves, ready, whole},
+    table::{A, B, C, Table, leaves, origin, ready, whole},
     three::Three,
 };
 use crate::{
@@ -46,6 +46,10 @@ const LEAVES: [&str; 1] = ["close, over true, reason None"];
 
 /// The members are chosen again.
 const CHOOSES: &str = "open 3 members of change 0, 0 links cut, bans [], to choose";
+
+fn because_of(node: NodeId) -> String {
+    format!("{CHOOSES}, because of {node}")
+}
 
 /// Node b with its results, before it has said so; nodes a and c say what the test says.
 fn before_it_says_so(whole: &Whole) -> Table<'_> {
@@ -200,7 +204,7 @@ fn each_node_speaks_for_itself() {
     let told = forged(&b);
     let ended = b.event(told);
     assert!(ended[0].contains("it passes on what node 2 has not signed"), "{ended:?}");
-    assert_eq!(ended[1], CHOOSES.replace("[]", "[0]"));
+    assert_eq!(ended[1], because_of(A).replace("[]", "[0]"));
 }
 
 /// What was on the way when the rounds ended, and what says nothing about results.
@@ -252,11 +256,12 @@ fn a_link_that_breaks() {
 #[test]
 fn a_neighbour_that_is_started_again() {
     for (peer, because, names) in
-        [(C, None, C), (A, None, A), (A, Some(NodeId(2)), C), (C, Some(B), C)]
+        [(C, None, C), (A, None, A), (A, Some(origin(C, 9)), C), (C, Some(origin(A, 9)), A)]
     {
         for policy in ["wait", "continue"] {
             let whole = whole(&[&format!("absence.policy={policy}")]);
             let mut b = in_commit(&whole);
+            let because = because.clone();
             let effects = b.event(Event::Restarted { peer, because });
             assert_eq!(
                 effects,
@@ -316,7 +321,7 @@ fn after_a_restart_nobody_comes() {
         b.after(9.9);
         let effects = b.after(0.1);
         if policy == "continue" {
-            assert_eq!(effects, [&format!("warn: {text}"), CHOOSES]);
+            assert_eq!(effects, [format!("warn: {text}"), because_of(A)]);
             continue;
         }
         let close = format!("close, over false, reason Some({text:?})");
@@ -370,7 +375,7 @@ fn a_neighbour_that_says_goodbye() {
     // With `continue` the others may continue without it, and form other results.
     let continues = whole(&["absence.policy=continue"]);
     for goodbye in goodbyes(C).into_iter().chain(goodbyes(A)) {
-        assert_eq!(in_commit(&continues).event(goodbye), [CHOOSES]);
+        assert_eq!(in_commit(&continues).event(goodbye), [because_of(A)]);
     }
     let mut b = in_commit(&continues);
     b.wrote(C);
@@ -384,7 +389,7 @@ fn a_loss_after_the_results_is_decided_by_the_others() {
     for lost in [A, C] {
         let mut b = in_commit(&whole);
         b.wrote(C);
-        assert_eq!(b.event(down(lost)), [CHOOSES]);
+        assert_eq!(b.event(down(lost)), [because_of(lost)]);
     }
     // Node a has the same results: two of three end with them.
     let mut b = in_commit(&whole);
@@ -438,8 +443,7 @@ fn a_neighbour_of_another_membership() {
     let waits = whole(&[]);
     assert_eq!(in_commit(&waits).event(visit(C)), NOTHING);
     let continues = whole(&["absence.policy=continue"]);
-    let because = format!("{CHOOSES}, because of 2");
-    assert_eq!(in_commit(&continues).event(visit(C)), [because]);
+    assert_eq!(in_commit(&continues).event(visit(C)), [because_of(C)]);
 }
 
 /// With `wait` this node's results are those of the run. With `continue` the others may form other

@@ -10,7 +10,7 @@ use crate::{
         Cluster, Effect, Facts, Input, Keeps, Opened, Outcome, Terms,
         event::Event,
         members::keys::{Keys, Named},
-        message::{CheckpointId, CheckpointReport, Reports, Saved, StartMessage},
+        message::{CheckpointId, CheckpointReport, Origin, Reports, Saved, StartMessage},
         statements::{Said, Statement},
         waiting::limits::Limits,
     },
@@ -48,6 +48,11 @@ pub(super) fn whole(settings: &[&str]) -> Whole {
     Whole::new(experiment).expect("the files fit together")
 }
 
+/// What a node signs when it is the first to go back.
+pub(super) fn origin(node: NodeId, number: u64) -> Origin {
+    Origin::signed(&Named(node), node, number, None)
+}
+
 /// An effect in a few words.
 pub(super) fn brief(effect: &Effect) -> String {
     match effect {
@@ -61,7 +66,10 @@ pub(super) fn brief(effect: &Effect) -> String {
         Effect::Open(opening) => {
             let Membership { id, members, cut } = &opening.membership;
             let bans: Vec<u32> = opening.bans.iter().map(|(node, _)| node.0).collect();
-            let because = opening.because.map(|node| format!(", because of {node}"));
+            let Origin { node, about, number, .. } = &opening.because;
+            // Node B is the one that most tables are about.
+            let because = about.or((*node != B && *number > 1).then_some(*node));
+            let because = because.map(|node| format!(", because of {node}"));
             format!(
                 "open {} members of change {}, {} links cut, bans {bans:?}{}{}{}",
                 members.len(),
@@ -159,7 +167,8 @@ impl<'a> Table<'a> {
         let config = whole.design.node(node, whole.spec(node).config.setup, Readers::Everyone);
         let limits = Limits::of(&whole.design.experiment);
         let keys = Arc::new(Named(node));
-        let terms = Terms { limits, keeps: Some(keeps), resumes: true, confirms, keys };
+        let keeps = Some(keeps);
+        let terms = Terms { limits, keeps, resumes: true, confirms, keys, program: 0 };
         let mut out = Vec::new();
         let cluster = Cluster::new(now, &whole.design, config, terms, &mut out);
         let cluster = cluster.expect("the run can continue with its members");

@@ -11,8 +11,8 @@ use crate::{
             keys::{Keys, Named, OfMembers},
         },
         message::{
-            CheckpointId, CheckpointReport, CheckpointSchedule, MOST_ROUNDS, Reports, Saved,
-            StartMessage,
+            CheckpointId, CheckpointReport, CheckpointSchedule, MOST_ROUNDS, Origin, Reports,
+            Saved, StartMessage,
         },
         statements::{Said, Shared, Statement},
     },
@@ -240,6 +240,14 @@ fn schedule(rng: &mut Sequence, known: &Known<'_>) -> CheckpointSchedule {
         _ => next.saturating_add(rng.below(known.rounds)),
     };
     CheckpointSchedule { number: number.saturating_add(ahead), next, common: round(rng, known) }
+}
+
+/// What it shows as the cause of its restart: what others show now, or its own word about any node.
+pub(super) fn origin(rng: &mut Sequence, me: NodeId, nodes: usize, shown: &[Origin]) -> Origin {
+    let of_others = pick(rng, shown).filter(|_| flag(rng));
+    let about = NodeId::from(rng.below(nodes as u64) as usize);
+    let about = flag(rng).then_some(about);
+    of_others.unwrap_or_else(|| Origin::signed(&Named(me), me, rng.word(), about))
 }
 
 fn cause(rng: &mut Sequence, known: &Known<'_>) -> Cause {

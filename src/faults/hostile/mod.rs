@@ -22,7 +22,9 @@ use crate::{
         event::Event,
         kept,
         members::keys::{Keys, Named, OfMembers},
-        message::{CheckpointId, CheckpointReport, CheckpointSchedule, Reports, StartMessage},
+        message::{
+            CheckpointId, CheckpointReport, CheckpointSchedule, Origin, Reports, StartMessage,
+        },
         part::Part,
         statements::Said,
     },
@@ -65,7 +67,8 @@ pub(super) enum Kind {
     Leaves,
     /// Its program is started again.
     Restarts,
-    /// The same, and it names another node as the cause.
+    /// The same, and it shows what another node has signed about a restart of its own, or anything
+    /// that it signs itself.
     Blames,
     /// The same, and it takes part in another membership for a while.
     Visits,
@@ -105,16 +108,6 @@ pub(super) const ALL: [Kind; 22] = [
     Kind::OldFrames,
 ];
 
-/// What no seed contains, and what the program does not withstand about it yet. The checks find
-/// each with `GRADVINE_LIES`.
-pub(super) const OPEN: [(Kind, &str); 5] = [
-    (Kind::Ready, "one that does not begin is given up no earlier than one that waits for it"),
-    (Kind::Rival, "one neighbour ends a program that has not begun"),
-    (Kind::Leaves, "honest nodes that choose members again because of it use up their own budgets"),
-    (Kind::Goodbyes, "the same when it says goodbye"),
-    (Kind::Blames, "the same when it restarts and names others"),
-];
-
 /// The most messages that it remembers.
 const MOST_HEARD: usize = 200;
 
@@ -135,8 +128,8 @@ pub(super) struct Hostile {
     frames: BTreeMap<(NodeId, At), Arc<Vec<u8>>>,
     /// Until when it takes part in another membership.
     visits: Option<Time>,
-    /// Whom it names as the cause of its restart.
-    blames: Option<NodeId>,
+    /// What it shows as the cause of its restart.
+    blames: Option<Origin>,
 }
 
 impl Hostile {
@@ -273,9 +266,9 @@ impl World<'_> {
         }
     }
 
-    /// Whom a node names as the cause of its restart, if it is the hostile one.
-    pub(super) fn hostile_blames(&self, node: NodeId) -> Option<NodeId> {
-        self.hostile.as_ref().filter(|hostile| hostile.node == node)?.blames
+    /// What a node shows as the cause of its restart, if it is the hostile one.
+    pub(super) fn hostile_blames(&self, node: NodeId) -> Option<Origin> {
+        self.hostile.as_ref().filter(|hostile| hostile.node == node)?.blames.clone()
     }
 
     /// A frame as a node sends it.
@@ -363,7 +356,9 @@ impl World<'_> {
     /// Its program is started again.
     fn hostile_restarts(&mut self, kind: Kind) {
         let now = self.now();
-        let nodes = self.machines.len() as u64;
+        let nodes = self.machines.len();
+        let programs = self.machines.iter().filter_map(|machine| machine.program.as_ref());
+        let shown: Vec<Origin> = programs.filter_map(|program| program.because.clone()).collect();
         let Some(hostile) = &mut self.hostile else { return };
         let node = hostile.node;
         hostile.count(kind);
@@ -375,7 +370,7 @@ impl World<'_> {
                 hostile.visits = Some(Time(now.0 + pause + length));
             }
             Kind::Blames => {
-                hostile.blames = Some(NodeId::from(hostile.rng.below(nodes) as usize));
+                hostile.blames = Some(grammar::origin(&mut hostile.rng, node, nodes, &shown));
             }
             _ => {}
         }

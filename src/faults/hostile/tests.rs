@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, env, ops::Range, panic};
 
-use super::{ALL, Hostile, Kind, OPEN};
+use super::{ALL, Hostile, Kind};
 use crate::{
     drive::{NoopObserver, describe_panic},
     experiment::Policy,
@@ -35,15 +35,9 @@ const RULES: [&str; 5] = ["d-psgd", "dcd", "choco", "gradient-tracking", "trimme
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What a hostile member does, if it does all that the checks stand.
-fn closed() -> Vec<Kind> {
-    let is_open = |kind: &Kind| OPEN.iter().any(|(open, _)| open == kind);
-    ALL.into_iter().filter(|kind| !is_open(kind)).collect()
-}
-
-/// `GRADVINE_LIES=Begin,Rival` chooses the kinds, also those that are switched off.
+/// `GRADVINE_LIES=Begin,Rival` chooses the kinds.
 fn chosen() -> Vec<Kind> {
-    let Ok(names) = env::var("GRADVINE_LIES") else { return closed() };
+    let Ok(names) = env::var("GRADVINE_LIES") else { return ALL.to_vec() };
     let named = |kind: &Kind| names.split(',').any(|name| name == format!("{kind:?}"));
     let all: Vec<Kind> = ALL.into_iter().filter(named).collect();
     assert!(!all.is_empty(), "GRADVINE_LIES={names} names none of {ALL:?}");
@@ -181,7 +175,7 @@ fn expect(seeds: Range<u64>, kinds: &[Kind]) -> BTreeMap<Kind, u64> {
 
 #[test]
 fn a_few_hostile_members_cost_their_own_places() {
-    expect(FEW, &closed());
+    expect(FEW, &ALL);
 }
 
 /// `GRADVINE_SEEDS=0..10000` chooses others, and `GRADVINE_LIES=Begin,Rival` what the members do.
@@ -195,7 +189,7 @@ fn hostile_members_cost_their_own_places() {
 #[test]
 #[ignore = "slow"]
 fn soak_each_kind_alone_costs_its_own_place() {
-    for kind in closed() {
+    for kind in ALL {
         let does = |seeds| expect(seeds, &[kind]).contains_key(&kind);
         // Some need a choice of members, which few seeds have.
         let is_done = does(EACH) || { ANY }.any(|seed| does(seed..seed + 1));

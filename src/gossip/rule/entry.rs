@@ -177,6 +177,7 @@ impl Entry {
             resolved: config::resolved(self.name, constants),
             warnings,
             relaxation: 1.0,
+            least_neighbours: 0,
             spawn: Arc::new(move |node, x| Box::new(make(node, x))),
         }
     }
@@ -279,6 +280,9 @@ pub struct Prepared {
     pub warnings: Vec<String>,
     /// gamma, if it mixes by I + gamma (W - I): what it is, or is at first. 1 for all others.
     pub relaxation: f64,
+    /// How many neighbours each node needs: one that has fewer is no member of a run that
+    /// continues.
+    pub least_neighbours: usize,
     /// Makes the rule of one node.
     pub spawn: Spawn,
 }

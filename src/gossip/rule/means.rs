@@ -56,6 +56,7 @@ impl Prepared {
             resolved: self.resolved,
             warnings: self.warnings,
             relaxation: self.relaxation,
+            least_neighbours: 0,
         })
     }
 }

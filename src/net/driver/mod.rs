@@ -34,6 +34,7 @@ use self::{
     telling::{Now, Task, Telling},
     work::Work,
 };
+use super::link::session::random;
 use crate::{
     cluster::{
         Cluster, Effect, Facts, Input, Opening, Outcome, Terms, event::Event, kept,
@@ -148,7 +149,8 @@ pub(crate) fn run(
     let resumes = confirms && checkpoints.is_some();
     let now = Instant::now();
     let mut effects = Vec::new();
-    let terms = Terms { limits, keeps, resumes, confirms, keys };
+    let program = random();
+    let terms = Terms { limits, keeps, resumes, confirms, keys, program };
     let cluster = Cluster::new(now, design, config, terms, &mut effects)?;
     effects.reverse();
     let mut driver = Driver {

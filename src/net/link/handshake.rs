@@ -18,7 +18,6 @@ use crate::{
     cluster::{event::Difference, members::ban::Ban},
     config::ConfigError,
     net::VERSION,
-    units::NodeId,
 };
 
 /// The purpose of a stream.
@@ -148,8 +147,7 @@ impl Link {
         // A session with an earlier program of this node is of no use here.
         let continues = theirs.known == self.incarnation;
         let received = if continues { (theirs.received, theirs.partial) } else { (0, 0) };
-        let because = self.cause(&theirs);
-        let Hello { incarnation, program, .. } = theirs;
+        let Hello { incarnation, program, because, .. } = theirs;
         Ok(Streams {
             control,
             outgoing,
@@ -160,12 +158,6 @@ impl Link {
             program,
             received,
         })
-    }
-
-    /// The node because of which the neighbour has gone back or chooses, as it says.
-    fn cause(&self, theirs: &Hello) -> Option<NodeId> {
-        let exists = theirs.because != u32::MAX && (theirs.because as usize) < self.card.nodes();
-        exists.then_some(NodeId(theirs.because))
     }
 
     /// Refuses a program whose key another one has, which stays.
@@ -189,7 +181,7 @@ impl Link {
         let section = match self.card.compare(self.node, theirs) {
             Verdict::Same { arithmetic } if !self.unused => return Ok(arithmetic),
             Verdict::Same { .. } | Verdict::OtherMembership => {
-                return Err(Refusal::OtherMembership(self.cause(theirs)));
+                return Err(Refusal::OtherMembership(theirs.because.clone()));
             }
             Verdict::Refused(what) => {
                 let error = ConfigError::at(

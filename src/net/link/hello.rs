@@ -8,6 +8,7 @@ use super::{
     wire::{Hello, Section, TEXT_LIMIT},
 };
 use crate::{
+    cluster::message::Origin,
     config::{self, ConfigError},
     learn::Tensor,
     net::VERSION,
@@ -28,8 +29,8 @@ pub struct RunCard {
     numbers: Vec<NodeId>,
     /// The number of nodes in the topology.
     nodes: usize,
-    /// The node because of which this one has gone back to a checkpoint.
-    because: Option<NodeId>,
+    /// Which node was the first to go back to a checkpoint, or to choose members.
+    because: Option<Origin>,
 }
 
 /// All sections, in the order of their digests.
@@ -107,10 +108,10 @@ impl RunCard {
         self
     }
 
-    /// The card of a node that has gone back to a checkpoint because of another one.
+    /// The card of a node that shows this origin.
     #[must_use]
-    pub(crate) fn because(self, because: Option<NodeId>) -> RunCard {
-        RunCard { because, ..self }
+    pub(crate) fn because(self, because: Origin) -> RunCard {
+        RunCard { because: Some(because), ..self }
     }
 
     /// A node's number in the topology of the run.
@@ -133,7 +134,7 @@ impl RunCard {
             incarnation: 0,
             known: 0,
             membership: self.membership,
-            because: self.because.map_or(u32::MAX, |node| node.0),
+            because: self.because.clone(),
             program,
             age,
         }

@@ -58,6 +58,10 @@ impl Link {
         match message {
             Message::Heartbeat => {}
             Message::Ack(received) => return self.acknowledge(received).err(),
+            // The neighbour has nothing to finish yet: a run that begins would await it in vain.
+            Message::Goodbye(None) if goodbyes.reason.is_none() && !self.status.has_started() => {
+                return Some(End::broken("it said goodbye before the run began"));
+            }
             Message::Goodbye(None) => {
                 if !std::mem::replace(&mut goodbyes.received, true) {
                     let _ = self.events.send(Event::Goodbye(self.node));

@@ -2,7 +2,7 @@
 
 use libp2p::Stream;
 
-use crate::{cluster::event::Difference, units::NodeId};
+use crate::cluster::{event::Difference, message::Origin};
 
 /// The streams of a link that is up.
 pub(crate) struct Streams {
@@ -12,8 +12,8 @@ pub(crate) struct Streams {
     pub arithmetic: bool,
     /// The neighbour's program: in this attempt, and over all of them.
     pub incarnation: u64,
-    /// The node because of which it has gone back to a checkpoint.
-    pub because: Option<NodeId>,
+    /// Which node was the first to go back to a checkpoint, as it says.
+    pub because: Option<Origin>,
     pub program: u64,
     /// The neighbour's frames of ours, and its bytes of the next one.
     pub received: (u64, u64),
@@ -27,9 +27,9 @@ pub(crate) enum Refusal {
     Trouble(String),
     /// The neighbour refuses this node for a while, for this reason.
     Banned(String),
-    /// The two ends take part in different memberships; because of whom the neighbour has gone
-    /// back, or chooses.
-    OtherMembership(Option<NodeId>),
+    /// The two ends take part in different memberships; which node was the first to go back, or to
+    /// choose, as the neighbour says.
+    OtherMembership(Option<Origin>),
     /// The other end examines the link and runs no node: the connection is left to it.
     Probe,
     /// Another program runs with this node's key, and stays in its place.

@@ -189,10 +189,11 @@ impl Link {
                         None => return,
                     },
                     Err(lost) => {
+                        let because = streams.because.clone();
                         // What one end has lost does not return.
                         let _ = self.events.send(match lost {
                             Lost::Program if self.restarts => {
-                                Event::Restarted { peer: self.node, because: streams.because }
+                                Event::Restarted { peer: self.node, because }
                             }
                             lost => {
                                 let reason = lost.to_string();

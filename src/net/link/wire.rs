@@ -13,7 +13,10 @@ use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cluster::{message::StartMessage, statements::Statement},
+    cluster::{
+        message::{Origin, StartMessage},
+        statements::Statement,
+    },
     gossip::frame::ENVELOPE,
     status::Passed,
 };
@@ -110,9 +113,8 @@ pub struct Hello {
     pub(crate) known: u64,
     /// The id of its membership; the greatest number while members are chosen.
     pub(crate) membership: u64,
-    /// The number of the node because of which it has gone back to a checkpoint; the greatest
-    /// number if there is none.
-    pub(crate) because: u32,
+    /// Which node was the first to go back to a checkpoint, or to choose members, as it says.
+    pub(crate) because: Option<Origin>,
     /// A random number of the process in which it runs, over all attempts.
     pub(crate) program: u64,
     /// For how long that has run, in milliseconds.
@@ -263,7 +265,7 @@ mod tests {
             incarnation: 9,
             known: 10,
             membership: 11,
-            because: 14,
+            because: Some(Origin { number: 14, ..Origin::default() }),
             program: 12,
             age: 13,
         }
@@ -280,7 +282,9 @@ mod tests {
         for word in [4u64, 5, 6, 7, 9, 10, 11] {
             expected.extend(word.to_le_bytes());
         }
-        expected.extend([14, 0, 0, 0]);
+        // The origin: that there is one, its node and number, no neighbour, no signature.
+        expected.extend([1, 0, 0, 0, 0, 14, 0, 0, 0, 0, 0, 0, 0, 0]);
+        expected.extend([0; 8]);
         for word in [12u64, 13] {
             expected.extend(word.to_le_bytes());
         }

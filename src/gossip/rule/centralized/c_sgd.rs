@@ -127,6 +127,7 @@ fn by_layers(pattern: Pattern, params: &OwnParams, setting: &Setting<'_>) -> Pre
         resolved: config::resolved(ENTRY.name, params),
         warnings: if layers.len() == 1 { vec![alone.into()] } else { Vec::new() },
         relaxation: 1.0,
+        least_neighbours: 0,
         spawn: Arc::new(move |node, _| {
             let layer = |range: &Range<usize>| Layer {
                 range: range.clone(),

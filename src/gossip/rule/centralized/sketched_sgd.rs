@@ -159,6 +159,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         resolved: config::resolved(ENTRY.name, &params),
         warnings,
         relaxation: 1.0,
+        least_neighbours: 0,
         spawn: Arc::new(move |node, x| Box::new(SketchedSgd::new(shared, node, x))),
     })
 }

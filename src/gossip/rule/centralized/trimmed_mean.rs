@@ -66,10 +66,12 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     }
     let plan = Gossip::around_gradient(setting.topology, setting.dense());
     let topology = Arc::clone(setting.topology);
-    Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
+    let prepared = ENTRY.prepared(&params, plan, warnings, move |node, x| {
         let row = Row::of(&topology, node);
         TrimmedMean { row, held: Held::new(x.len()), trimmed }
-    }))
+    });
+    let least_neighbours = if trimmed > 0 { 2 * trimmed + 1 } else { 0 };
+    Ok(Prepared { least_neighbours, ..prepared })
 }
 
 struct TrimmedMean {

@@ -56,6 +56,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         resolved: config::resolved("d-psgd", &params),
         warnings: Vec::new(),
         relaxation: 1.0,
+        least_neighbours: 0,
         spawn: Arc::new(move |node, x| {
             let rows = Rows::of(&schedule, node);
             match order {
