@@ -140,6 +140,8 @@ pub(crate) struct Cluster<'a> {
     /// When the last rendezvous began.
     met: Instant,
     farewell: Farewell,
+    /// Whether it looks for a neighbour because of which its model has diverged.
+    guards: bool,
     /// How many rendezvous in a row have ended although all links of this node were up.
     idle: u32,
 }
@@ -205,6 +207,7 @@ impl<'a> Cluster<'a> {
             origin: Origin::default(),
             met: now,
             farewell: Farewell::None,
+            guards: false,
             idle: 0,
         };
         cluster.originate(None);
@@ -362,9 +365,13 @@ impl<'a> Cluster<'a> {
     /// This node is the first to go back or to choose; because of a neighbour, if of any, by its
     /// number in the topology of the run.
     fn originate(&mut self, about: Option<NodeId>) {
+        self.originate_as(Origin { about, ..Origin::default() });
+    }
+
+    fn originate_as(&mut self, origin: Origin) {
         self.origins += 1;
         let number = self.terms.program.wrapping_add(self.origins);
-        self.origin = Origin::signed(&*self.terms.keys, self.node, number, about);
+        self.origin = Origin { node: self.node, number, ..origin }.signed(&*self.terms.keys);
     }
 
     /// Counts what a neighbour costs, which shows this origin; this node shows it in turn. Returns
@@ -372,7 +379,10 @@ impl<'a> Cluster<'a> {
     fn count(&mut self, number: NodeId, shown: Option<Origin>) -> Option<u32> {
         match self.setbacks.count(number, shown, &self.design.topology, &*self.terms.keys) {
             Setback::TooMany(times) => return Some(times),
-            Setback::Of(Some(origin)) => self.origin = origin,
+            Setback::Of(Some(origin)) => {
+                self.guards |= origin.diverged;
+                self.origin = origin;
+            }
             Setback::Of(None) => self.originate(Some(number)),
         }
         None
@@ -522,6 +532,7 @@ impl<'a> Cluster<'a> {
             Arc::new(OfMembers::new(&self.terms.keys, &self.part, at.attempts.clone()))
         });
         config.signer.clone_from(&signer);
+        config.guards = self.guards;
         let mut statements = self.statements.take().expect("they are made when links are opened");
         statements.agree(&at.attempts);
         let (limits, saves) = (self.terms.limits, (saves, statements));
@@ -555,6 +566,8 @@ impl<'a> Cluster<'a> {
         let returned = rounds.returned().to_vec();
         let because = rounds.because();
         self.setbacks.after(rounds.has_advanced());
+        let has_guarded = self.guards;
+        self.guards &= !rounds.has_advanced();
         out.push(Effect::Salvage(rounds.into_remains(&self.part)));
         match error {
             RunError::Restarted(peer) if self.terms.resumes => {
@@ -569,6 +582,13 @@ impl<'a> Cluster<'a> {
             RunError::Failed { failure, .. } if may_continue && failure.culprit().is_some() => {
                 self.forget_results();
                 self.refuse(now, failure, out);
+            }
+            // A neighbour's vector may be the cause: this node goes back, and looks for it.
+            RunError::Failed { failure, .. }
+                if may_continue && failure.is_divergence() && !has_guarded =>
+            {
+                self.forget_results();
+                self.look_for_cause(now, &failure, out);
             }
             // One that this node awaits itself is left out. Of others their neighbours decide.
             RunError::Deadline { text, .. } if may_continue => {
@@ -708,6 +728,19 @@ impl<'a> Cluster<'a> {
         let Some(peer) = failure.culprit() else { return };
         let reason = failure.describe(&|node| self.part.name(node).to_string());
         self.ban(now, peer, reason, out);
+    }
+
+    /// Upon a model that has diverged: the rounds since the newest common checkpoint are done again,
+    /// and each vector of a neighbour is compared with how far this node's own model can have come.
+    fn look_for_cause(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Effect>) {
+        let text = failure.describe(&|node| self.part.name(node).to_string());
+        out.push(Effect::Warn(format!(
+            "{text}; this node returns to the newest checkpoint that all nodes have, and looks \
+             whether a neighbour is the cause"
+        )));
+        (self.guards, self.is_again) = (true, true);
+        self.originate_as(Origin { diverged: true, ..Origin::default() });
+        self.open(now, true, out);
     }
 
     /// Chooses members because of a node that this one does not await itself. Its neighbour on the

@@ -40,19 +40,16 @@ pub struct Origin {
     pub number: u64,
     /// The neighbour because of which it does so; `None` if it was started again, say.
     pub about: Option<NodeId>,
+    /// Whether its model has diverged: all look for the neighbour that is the cause.
+    pub diverged: bool,
     /// That of the node, over all this.
     pub signature: Vec<u8>,
 }
 
 impl Origin {
-    /// That this node is the first, with its signature.
-    pub(crate) fn signed(
-        keys: &dyn Keys,
-        node: NodeId,
-        number: u64,
-        about: Option<NodeId>,
-    ) -> Origin {
-        let origin = Origin { node, number, about, signature: Vec::new() };
+    /// The same, with the signature of its node.
+    pub(crate) fn signed(self, keys: &dyn Keys) -> Origin {
+        let origin = self;
         Origin { signature: keys.sign(&origin.statement()), ..origin }
     }
 
@@ -62,7 +59,7 @@ impl Origin {
     }
 
     fn statement(&self) -> Vec<u8> {
-        let all = ("gradvine origin", self.node, self.number, self.about);
+        let all = ("gradvine origin", self.node, self.number, self.about, self.diverged);
         bincode::serde::encode_to_vec(all, bincode::config::standard())
             .expect("an origin serialises")
     }

@@ -328,6 +328,11 @@ impl Failure {
         }
     }
 
+    /// Whether this node's model has diverged, which may be because of others.
+    pub(crate) fn is_divergence(&self) -> bool {
+        matches!(self, Failure::Diverged { .. } | Failure::Loss { .. })
+    }
+
     /// The message, with nodes named by `name`.
     pub fn describe(&self, name: &dyn Fn(NodeId) -> String) -> String {
         match self {

@@ -88,6 +88,9 @@ pub struct NodeConfig {
     pub byzantine: Option<Byzantine>,
     /// The greatest Euclidean norm of a neighbour's vector, if there is a limit.
     pub max_norm: Option<f64>,
+    /// Whether it compares all vectors with how far its own model can have come, and refuses a
+    /// neighbour whose vector is the cause if the model diverges: one pass over each vector.
+    pub guards: bool,
     /// How many nodes may give a wrong model to the mean, if it is to withstand any.
     pub liars: Option<usize>,
     /// Signs what this node gives to the tree, and checks what others gave; `None` if one process
@@ -126,6 +129,7 @@ impl NodeConfig {
             seed: 0,
             byzantine: None,
             max_norm: None,
+            guards: false,
             liars: None,
             signer: None,
             rounds: 0,
@@ -263,6 +267,7 @@ impl Node {
             seed,
             byzantine,
             max_norm,
+            guards,
             rounds,
             evaluate_every,
             stopping,
@@ -285,7 +290,8 @@ impl Node {
             incoming: LiteMap::new(),
             transfer: Transfer::new(id, seed, neighbours, plan::crosses(&*plan))
                 .byzantine(byzantine)
-                .accepting(max_norm),
+                .accepting(max_norm)
+                .guarding(guards),
             stage: Stage::Waiting { setup },
             program: Program::default(),
             loss: f64::NAN,
@@ -388,7 +394,10 @@ impl Node {
                 self.program.finish_gradient();
                 self.loss = loss;
                 self.local = Local { x, update };
-                let checked = self.growth.computed(round, &self.local.x, &self.local.update, step);
+                let Local { x, update } = &self.local;
+                let each = self.transfer.guards();
+                let checked = self.growth.computed(round, x, update, step, each);
+                self.transfer.guard(self.growth.most_of_others());
                 // Also if the run has diverged: some rules keep the model elsewhere.
                 rule(&mut self.rule).gradient(&mut self.local, round, step);
                 checked?;
@@ -592,7 +601,7 @@ impl Node {
             Some(Next::Continue) => {}
             Some(Next::Gradient(round)) => self.compute(round, out),
             Some(Next::Land(at)) => rule(&mut self.rule).land(&mut self.local, &at),
-            Some(Next::RoundDone(round)) => self.end_round(round, out),
+            Some(Next::RoundDone(round)) => self.end_round(round, out)?,
             None => match &self.trees.end_of_calls {
                 Some(plan) => {
                     self.flights.launch(plan.launch(), plan);
@@ -623,7 +632,7 @@ impl Node {
         out.push(Effect::Compute { round, x, update, parts, overlaps });
     }
 
-    fn end_round(&mut self, round: Round, out: &mut Vec<Effect>) {
+    fn end_round(&mut self, round: Round, out: &mut Vec<Effect>) -> Result<(), Failure> {
         let done = round.0 + 1;
         let traffic = &mut self.transfer.traffic;
         traffic.dense += 4 * (self.parameters * self.topology.neighbours(self.id).len()) as u64;
@@ -636,8 +645,12 @@ impl Node {
         let due = self.snapshot_after.is_some_and(|after| after.0 == done || done == self.rounds);
         if due && self.flights.is_empty() && !self.program.is_computing() {
             self.snapshot_after = None;
-            out.push(Effect::Snapshot(Box::new(self.snapshot())));
+            let snapshot = self.snapshot();
+            // A run must be able to continue from it.
+            self.growth.check(round, snapshot.model.as_ref().unwrap_or(&snapshot.x))?;
+            out.push(Effect::Snapshot(Box::new(snapshot)));
         }
+        Ok(())
     }
 }
 

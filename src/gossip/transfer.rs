@@ -60,6 +60,9 @@ pub(super) struct Transfer {
     byzantine: Option<Byzantine>,
     /// The greatest norm of a neighbour's vector, if there is a limit.
     max_norm: Option<f64>,
+    /// The greatest norm of one that does not explain why this node's model has diverged, if this
+    /// node looks for the cause.
+    guard: Option<f64>,
     /// A neighbour's vector, while its norm is compared.
     decoded: Vec<f32>,
     fingerprints: Fingerprints,
@@ -78,6 +81,7 @@ impl Transfer {
             theirs: Meeting::default(),
             byzantine: None,
             max_norm: None,
+            guard: None,
             decoded: Vec::new(),
             fingerprints: Fingerprints::default(),
             traffic: Traffic::default(),
@@ -96,6 +100,27 @@ impl Transfer {
         Transfer { max_norm, ..self }
     }
 
+    /// The same, of a node that may look for the cause of its divergence.
+    #[must_use]
+    pub(super) fn guarding(self, guards: bool) -> Transfer {
+        Transfer { guard: guards.then_some(f64::MAX), ..self }
+    }
+
+    /// Whether it looks for the cause of its divergence.
+    pub(super) fn guards(&self) -> bool {
+        self.guard.is_some()
+    }
+
+    /// Longer vectors are the cause from now on, if this node looks for it.
+    pub(super) fn guard(&mut self, most: f64) {
+        self.guard = self.guard.map(|_| most);
+    }
+
+    /// Whether norms are compared.
+    fn compares_norms(&self) -> bool {
+        self.max_norm.is_some() || self.guard.is_some()
+    }
+
     /// What this node gives for its vector, if it is Byzantine; else the vector.
     pub(super) fn distorted<'a>(&self, at: &At, own: &'a [f32]) -> Cow<'a, [f32]> {
         let noise = payload_noise(self.seed, self.id, None, at);
@@ -105,18 +130,27 @@ impl Transfer {
 
     /// Refuses a vector of a rule that is longer than the limit.
     fn check_norm(&mut self, at: &At, format: &Format, payload: &Payload<'_>) -> Received {
-        let Some(most) = self.max_norm.filter(|_| at.flight < LAST_CALL) else { return Ok(()) };
+        if !self.compares_norms() || at.flight >= LAST_CALL {
+            return Ok(());
+        }
         let Some(len) = format.vector_len() else { return Ok(()) };
         self.decoded.clear();
         self.decoded.resize(len, 0.0);
         payload.add_into(1.0, &mut self.decoded);
         let norm = vector::norm_squared(&self.decoded).sqrt();
-        if norm <= most {
-            return Ok(());
+        let above = |most: &f64| norm.is_nan() || norm > *most;
+        if let Some(most) = self.max_norm.filter(above) {
+            let text =
+                format!("the norm of the vector is {norm:e}, above robust.max_norm = {most}");
+            return Err(Malformed(text));
         }
-        Err(Malformed(format!(
-            "the norm of the vector is {norm:e}, above robust.max_norm = {most}"
-        )))
+        match self.guard.filter(above) {
+            Some(most) => Err(Malformed(format!(
+                "the norm of the vector is {norm:e}: one above {most:e} makes the models of its \
+                 neighbours diverge"
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// Continues the counts of an earlier part of the run.
@@ -162,7 +196,7 @@ impl Transfer {
 
     /// Whether frames of the rule may be added piece by piece.
     pub(super) fn may_add_pieces(&self) -> bool {
-        !self.ahead && self.max_norm.is_none()
+        !self.ahead && !self.compares_norms()
     }
 
     /// A buffer for a frame that is put together from pieces.
@@ -209,7 +243,7 @@ impl Transfer {
 
     /// Checks the norm of a call, if there is a limit.
     pub(super) fn check_call(&mut self, from: NodeId, ask: &[u8], plan: &dyn Plan) -> Received {
-        if self.max_norm.is_none() {
+        if !self.compares_norms() {
             return Ok(());
         }
         let (header, payload) = frame::read(ask);

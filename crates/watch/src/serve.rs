@@ -5,6 +5,7 @@
 //! machine by an address of it, so that a page elsewhere cannot read it through a browser.
 
 use std::{
+    collections::VecDeque,
     convert::Infallible,
     io,
     net::{IpAddr, SocketAddr},
@@ -24,16 +25,12 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{
-    net::TcpListener,
-    runtime::Runtime,
-    sync::{Semaphore, oneshot},
-    time::timeout,
-};
+use tokio::{net::TcpListener, runtime::Runtime, sync::oneshot, task::AbortHandle, time::timeout};
 
 use super::{Shared, metrics, token::Token};
 
-/// Connections at once; others are closed.
+/// Connections at once: for one more, the oldest is closed. So clients that say nothing keep nobody
+/// from the page, and a browser opens its stream again.
 const CONNECTIONS: usize = 64;
 
 /// How long a client has for the head of a request, and a connection in all. A browser opens the
@@ -152,16 +149,21 @@ impl Drop for Server {
 }
 
 async fn accept(listener: TcpListener, service: Arc<Service>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut all: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             // This process may open no more files.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+        all.retain(|connection| !connection.is_finished());
+        if all.len() >= CONNECTIONS
+            && let Some(oldest) = all.pop_front()
+        {
+            oldest.abort();
+        }
         let service = Arc::clone(&service);
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             let answer = service_fn(move |request| {
                 let service = Arc::clone(&service);
                 async move { Ok::<_, Infallible>(service.answer(&request)) }
@@ -173,8 +175,8 @@ async fn accept(listener: TcpListener, service: Arc<Service>) {
                 .serve_connection(TokioIo::new(stream), answer);
             // Whatever a client does, it ends its own connection only.
             let _ = timeout(CONNECTION, connection).await;
-            drop(place);
         });
+        all.push_back(task.abort_handle());
     }
 }
 

@@ -226,7 +226,9 @@ fn origin(bytes: &mut Bytes<'_>, table: &Table) -> Origin {
     let nodes = table.run.design.topology.nodes();
     let (node, signer) = (bytes.node(nodes), bytes.node(nodes));
     let about = bytes.flag().then(|| bytes.node(nodes));
-    Origin { node, ..Origin::signed(&Named(signer), signer, bytes.byte().into(), about) }
+    let (number, diverged) = (bytes.byte().into(), bytes.flag());
+    let origin = Origin { node: signer, number, about, diverged, ..Origin::default() };
+    Origin { node, ..origin.signed(&Named(signer)) }
 }
 
 /// Frames of a neighbour arrive.

@@ -117,7 +117,8 @@ mod tests {
     /// What a node has signed about one of its neighbours.
     fn signed(node: usize, number: u64, about: Option<usize>) -> Origin {
         let node = NodeId::from(node);
-        Origin::signed(&Named(node), node, number, about.map(NodeId::from))
+        let about = about.map(NodeId::from);
+        Origin { node, number, about, ..Origin::default() }.signed(&Named(node))
     }
 
     /// How often node 1 of a ring of five may show these, until it is refused.

@@ -50,7 +50,7 @@ pub(super) fn whole(settings: &[&str]) -> Whole {
 
 /// What a node signs when it is the first to go back.
 pub(super) fn origin(node: NodeId, number: u64) -> Origin {
-    Origin::signed(&Named(node), node, number, None)
+    Origin { node, number, ..Origin::default() }.signed(&Named(node))
 }
 
 /// An effect in a few words.

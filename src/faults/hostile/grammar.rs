@@ -247,7 +247,9 @@ pub(super) fn origin(rng: &mut Sequence, me: NodeId, nodes: usize, shown: &[Orig
     let of_others = pick(rng, shown).filter(|_| flag(rng));
     let about = NodeId::from(rng.below(nodes as u64) as usize);
     let about = flag(rng).then_some(about);
-    of_others.unwrap_or_else(|| Origin::signed(&Named(me), me, rng.word(), about))
+    let own = Origin { node: me, number: rng.word(), about, ..Origin::default() };
+    let own = Origin { diverged: flag(rng), ..own };
+    of_others.unwrap_or_else(|| own.signed(&Named(me)))
 }
 
 fn cause(rng: &mut Sequence, known: &Known<'_>) -> Cause {

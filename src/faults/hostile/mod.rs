@@ -78,12 +78,14 @@ pub(super) enum Kind {
     Silence,
     /// Another model of its own than the rule makes.
     Models,
+    /// One with a number that is far too large.
+    Huge,
     /// Its part of the spanning tree, from an earlier attempt.
     OldFrames,
 }
 
 /// All of them.
-pub(super) const ALL: [Kind; 22] = [
+pub(super) const ALL: [Kind; 23] = [
     Kind::Ready,
     Kind::Waiting,
     Kind::Begin,
@@ -105,6 +107,7 @@ pub(super) const ALL: [Kind; 22] = [
     Kind::Stays,
     Kind::Silence,
     Kind::Models,
+    Kind::Huge,
     Kind::OldFrames,
 ];
 
@@ -203,16 +206,21 @@ impl Hostile {
             }
         }
         let of_model = header.at.flight < LAST_CALL && !payload.is_empty();
-        if !of_model || !self.does(Kind::Models) || self.draw(now) != Some(Kind::Models) {
-            return frame;
-        }
-        self.count(Kind::Models);
+        let of_it = |kind: &Kind| matches!(kind, Kind::Models | Kind::Huge);
+        let drawn = (of_model && self.kinds.iter().any(of_it)).then(|| self.draw(now)).flatten();
+        let Some(kind) = drawn.filter(of_it) else { return frame };
+        self.count(kind);
         let mut changed = Arc::unwrap_or_clone(frame);
-        // The sign of one number, or a bit of a compressed one.
+        // The sign of one number, or all of it; a bit of a compressed one.
         let numbers = (changed.len() - frame::HEADER).div_ceil(4) as u64;
         let number = self.rng.below(numbers) as usize;
         let last = (frame::HEADER + 4 * number + 3).min(changed.len() - 1);
-        changed[last] ^= 0x80;
+        match kind {
+            Kind::Huge if last + 1 >= frame::HEADER + 4 => {
+                changed[last - 3..=last].copy_from_slice(&1e30f32.to_le_bytes());
+            }
+            _ => changed[last] ^= 0x80,
+        }
         frame::seal(&Header { replica: None, ..header }, None, &mut changed);
         Arc::new(changed)
     }

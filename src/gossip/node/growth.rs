@@ -12,7 +12,7 @@
 //! neighbours with steeper gradients, and for a start on a plateau. Updates that grow with x, or
 //! copies that oscillate, exceed every such bound.
 //!
-//! x is checked in every 16th round and at the end, updates in the first 16 rounds: one pass over a
+//! x is checked in every 16th round, before each checkpoint and at the end, updates in the first 16 rounds: one pass over a
 //! vector each. The checks depend on the round only, never on time or on evaluations, so every
 //! driver decides alike.
 
@@ -46,7 +46,22 @@ impl Growth {
         Growth { start, steps, gradient }
     }
 
-    /// Records an update that was computed at `x`, before it is applied.
+    /// The length above which a model has diverged.
+    fn most(&self) -> f64 {
+        match self.start == 0.0 {
+            true => f64::MAX,
+            false => TIMES * (self.start + self.steps * self.gradient),
+        }
+    }
+
+    /// The length above which a neighbour's vector is the cause if this node's model diverges: its
+    /// own is shorter than a thousandth of that, or it has been stopped before.
+    pub(super) fn most_of_others(&self) -> f64 {
+        TIMES * self.most()
+    }
+
+    /// Records an update that was computed at `x`, before it is applied. `each`: checks x in every
+    /// round.
     ///
     /// # Errors
     /// If x has diverged.
@@ -56,10 +71,11 @@ impl Growth {
         x: &[f32],
         update: &[f32],
         step: f32,
+        each: bool,
     ) -> Result<(), Failure> {
         if self.start == 0.0 {
             self.start = vector::norm_squared(x).sqrt() + (x.len() as f64).sqrt();
-        } else if round.0.is_multiple_of(EVERY) {
+        } else if each || round.0.is_multiple_of(EVERY) {
             self.check(round, x)?;
         }
         self.steps += f64::from(step);
@@ -77,12 +93,7 @@ impl Growth {
     /// If it has diverged. The failure names its greatest value, or the first that is not finite.
     pub(super) fn check(&self, round: Round, x: &[f32]) -> Result<(), Failure> {
         let length = vector::norm_squared(x).sqrt();
-        let most = if self.start == 0.0 {
-            f64::MAX
-        } else {
-            TIMES * (self.start + self.steps * self.gradient)
-        };
-        if length <= most {
+        if length <= self.most() {
             return Ok(());
         }
         let index = vector::first_non_finite(x).unwrap_or_else(|| {
@@ -105,7 +116,7 @@ mod tests {
         let (mut growth, mut x) = (Growth::default(), vec![start; 2]);
         for round in 0..rounds {
             let update: Vec<f32> = x.iter().map(|x| x * (factor - 1.0)).collect();
-            if growth.computed(Round(round), &x, &update, 0.1).is_err() {
+            if growth.computed(Round(round), &x, &update, 0.1, false).is_err() {
                 return Some(round);
             }
             x.iter_mut().zip(&update).for_each(|(x, u)| *x += u);
@@ -124,7 +135,7 @@ mod tests {
         assert_eq!(stopped(1.0, 1.0, 200), None);
         let (mut growth, mut x) = (Growth::default(), vec![0.0f32; 2]);
         for round in 0..100_000 {
-            growth.computed(Round(round), &x, &[-10.0; 2], 0.1).unwrap();
+            growth.computed(Round(round), &x, &[-10.0; 2], 0.1, false).unwrap();
             x.iter_mut().for_each(|x| *x += 10.0);
         }
         growth.check(Round(100_000), &x).unwrap();

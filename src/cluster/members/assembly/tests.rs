@@ -501,3 +501,28 @@ proptest! {
         prop_assert!(last.is_whole(all.len()));
     }
 }
+
+/// One node of five gives up links until it has too few for the rule: the others continue.
+#[test]
+fn one_with_too_few_links_for_the_rule_is_no_member() {
+    let mut network = Network::new("complete:5");
+    let nodes = std::mem::take(&mut network.nodes);
+    network.nodes = nodes.into_iter().map(|node| node.with_least_neighbours(3)).collect();
+    network.links = network.all_links().into_iter().collect();
+    for other in [0, 1] {
+        network.links.remove(&(other, 4));
+        network.late.insert((other, 4));
+    }
+    let adopted = network.run_until(&[0, 1, 2, 3]);
+    assert_eq!((adopted.members, adopted.cut), (numbers(&[0, 1, 2, 3]), Vec::new()));
+    let (now, deadline) = (network.now, network.deadline);
+    assert_eq!(network.nodes[4].step(now, deadline), NextStep::Wait(Vec::new()));
+    // With one link less it has enough.
+    let mut network = Network::new("complete:5");
+    let nodes = std::mem::take(&mut network.nodes);
+    network.nodes = nodes.into_iter().map(|node| node.with_least_neighbours(3)).collect();
+    network.links = network.all_links().into_iter().filter(|link| *link != (0, 4)).collect();
+    network.late.insert((0, 4));
+    let adopted = network.run_until(&[0, 1, 2, 3, 4]);
+    assert_eq!(adopted.cut, [(NodeId(0), NodeId(4))]);
+}
