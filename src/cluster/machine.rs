@@ -730,8 +730,9 @@ impl<'a> Cluster<'a> {
         self.ban(now, peer, reason, out);
     }
 
-    /// Upon a model that has diverged: the rounds since the newest common checkpoint are done again,
-    /// and each vector of a neighbour is compared with how far this node's own model can have come.
+    /// Upon a model that has diverged: the rounds since the newest common checkpoint are done
+    /// again, and each vector of a neighbour is compared with how far this node's own model can
+    /// have come.
     fn look_for_cause(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Effect>) {
         let text = failure.describe(&|node| self.part.name(node).to_string());
         out.push(Effect::Warn(format!(

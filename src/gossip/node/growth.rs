@@ -4,7 +4,9 @@
 //! If updates per step never become longer than the longest of the first 16 rounds, then
 //!
 //! ```text
-//! |x_t| <= |x_0| + S_t G,   S_t = the sum of the steps until t,   G = the longest |update| / step of the first 16 rounds
+//! |x_t| <= |x_0| + S_t G
+//! S_t = the sum of the steps until t
+//! G = the longest |update| / step of the first 16 rounds
 //! ```
 //! and gossip adds the changes of neighbours. A model has diverged if `|x_t| > 1000 (|x_0| +
 //! sqrt(d) + S_t G)`. The term sqrt(d) allows values of the order of 1 even if x_0 and the first
@@ -12,9 +14,10 @@
 //! neighbours with steeper gradients, and for a start on a plateau. Updates that grow with x, or
 //! copies that oscillate, exceed every such bound.
 //!
-//! x is checked in every 16th round, before each checkpoint and at the end, updates in the first 16 rounds: one pass over a
-//! vector each. The checks depend on the round only, never on time or on evaluations, so every
-//! driver decides alike.
+//! x is checked in every 16th round and at the end, updates in the first 16 rounds: one pass over a
+//! vector each. These checks depend on the round only, never on time or on evaluations, so every
+//! driver decides alike. Before each checkpoint x is checked too: a run must be able to continue
+//! from it. That finds what the next check would find some rounds later.
 
 use crate::{gossip::event::Failure, units::Round, vector};
 

@@ -282,7 +282,7 @@ mod tests {
         for word in [4u64, 5, 6, 7, 9, 10, 11] {
             expected.extend(word.to_le_bytes());
         }
-        // The origin: that there is one, its node and number, no neighbour, not diverged, no signature.
+        // That there is an origin, its node and number, no neighbour, not diverged, no signature.
         expected.extend([1, 0, 0, 0, 0, 14, 0, 0, 0, 0, 0, 0, 0, 0]);
         expected.extend([0; 9]);
         for word in [12u64, 13] {
