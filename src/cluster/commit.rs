@@ -96,8 +96,11 @@ impl Commit {
         match event {
             Event::Told { from, statements } => match self.statements.hear(from, statements) {
                 Err(failure) if may_continue => return Some(Committed::Refused(failure)),
-                // What is false is left out, and the run is over.
-                Ok(()) | Err(_) => return self.look(now, out),
+                // What is false is left out, and the run is over. The next nodes wait for the rest.
+                Ok(()) | Err(_) => {
+                    out.extend(self.statements.tell_now().map(Effect::Tell));
+                    return self.look(now, out);
+                }
             },
             Event::Restarted { peer, because } => {
                 return Some(Committed::Restarted(peer, because));
@@ -147,7 +150,7 @@ impl Commit {
         if let over @ Some(_) = self.look(now, out) {
             return over;
         }
-        out.extend(self.statements.tell(now).map(Effect::Tell));
+        out.extend(self.statements.tell_now().map(Effect::Tell));
         if self.lost.is_some_and(|since| now >= since + ON_THE_WAY) {
             return Some(Committed::Unknown);
         }

@@ -23,14 +23,21 @@ use crate::{
 };
 
 /// The pause after all addresses of a neighbour were tried: the first time, the second, and so on;
-/// a quarter more or less.
-const PAUSE: [Duration; 5] = [
+/// a quarter more or less. The first ones are short: programs that are started together listen one
+/// after the other.
+const PAUSE: [Duration; 7] = [
+    Duration::from_millis(50),
+    Duration::from_millis(100),
     Duration::from_millis(200),
     Duration::from_millis(500),
     Duration::from_secs(1),
     Duration::from_secs(2),
     Duration::from_secs(5),
 ];
+
+/// The pauses of half a second, and of one.
+const HALF_A_SECOND: usize = 3;
+const A_SECOND: usize = 4;
 
 /// The pause between attempts at a direct connection, while there is a relayed one.
 const DIRECT_AGAIN: Duration = Duration::from_secs(30);
@@ -198,7 +205,7 @@ impl Dial {
     /// connection (`closed`), it draws lots perhaps: then this end tries about once a second.
     pub(crate) fn failed(&mut self, closed: bool) {
         if closed {
-            self.turns = self.turns.min(2);
+            self.turns = self.turns.min(A_SECOND);
         }
         self.next += 1;
         if self.next < self.addresses.len() {
@@ -257,8 +264,8 @@ impl Dial {
         let lasted = self.since.take().is_some_and(|since| since.elapsed() > LASTED);
         match reached {
             _ if lasted => self.turns = 0,
-            Reached::Linked => self.turns = self.turns.min(1),
-            Reached::OtherMembership => self.turns = self.turns.min(2),
+            Reached::Linked => self.turns = self.turns.min(HALF_A_SECOND),
+            Reached::OtherMembership => self.turns = self.turns.min(A_SECOND),
             Reached::Nothing => {}
         }
         self.wait();
