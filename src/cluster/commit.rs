@@ -96,11 +96,8 @@ impl Commit {
         match event {
             Event::Told { from, statements } => match self.statements.hear(from, statements) {
                 Err(failure) if may_continue => return Some(Committed::Refused(failure)),
-                // What is false is left out, and the run is over. The next nodes wait for the rest.
-                Ok(()) | Err(_) => {
-                    out.extend(self.statements.tell_now().map(Effect::Tell));
-                    return self.look(now, out);
-                }
+                // What is false is left out, and the run is over.
+                Ok(()) | Err(_) => return self.look(now, out),
             },
             Event::Restarted { peer, because } => {
                 return Some(Committed::Restarted(peer, because));
@@ -150,7 +147,7 @@ impl Commit {
         if let over @ Some(_) = self.look(now, out) {
             return over;
         }
-        out.extend(self.statements.tell_now().map(Effect::Tell));
+        out.extend(self.statements.tell(now).map(Effect::Tell));
         if self.lost.is_some_and(|since| now >= since + ON_THE_WAY) {
             return Some(Committed::Unknown);
         }
@@ -162,7 +159,10 @@ impl Commit {
             return None;
         }
         if self.limits.may_continue {
-            return Some(Committed::Absent(Absence::default()));
+            // A neighbour that has signed no such results for so long is as one that is absent.
+            let neighbours = part.topology().neighbours(part.id).iter();
+            let late = neighbours.filter(|peer| self.waits.contains(*peer)).copied().collect();
+            return Some(Committed::Absent(Absence { late, ..Absence::default() }));
         }
         let late: Vec<NodeId> =
             self.waits.iter().copied().filter(|node| *node != part.id).collect();

@@ -109,6 +109,7 @@ impl World<'_> {
     }
 
     /// A node has removed all that it had before and has no longer; it begins there, if it does.
+    /// What it has not known to be common may go with the attempt.
     pub(super) fn check_removed(&self, node: NodeId, before: &[Id], at: Option<&Beginning>) {
         if self.hostile.is_none() || !self.is_honest(node) {
             return;
@@ -118,7 +119,16 @@ impl World<'_> {
             let mut all = self.journal.durable.keys().filter(|(_, rounds)| *rounds == at.rounds);
             all.any(|checkpoint| self.was_at_quorum(*checkpoint))
         });
-        for removed in before.iter().filter(|checkpoint| !after.contains(checkpoint)) {
+        let program = self.machines[node.index()].program.as_ref();
+        let reports = program.and_then(|program| Some((program.begins.as_ref()?, program)));
+        let own = reports.and_then(|(reports, program)| {
+            let me = program.cluster.part().id;
+            reports.nodes.iter().find(|report| report.node == me)
+        });
+        let common = own.map(|own| (own.common.membership, own.common.rounds));
+        let is_known = |removed: &&Id| common.is_none_or(|common| **removed <= common);
+        let removed = before.iter().filter(|checkpoint| !after.contains(checkpoint));
+        for removed in removed.filter(is_known) {
             let mut later = self.journal.durable.keys().filter(|other| *other > removed);
             let is_replaced = later.any(|other| self.was_at_quorum(*other));
             assert!(

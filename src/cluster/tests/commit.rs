@@ -520,7 +520,7 @@ fn this_node_waits_no_longer_than_its_patience() {
     // With `continue` the others are asked.
     let continues = super::table::whole(&["run.patience_s=20", "absence.policy=continue"]);
     let mut b = in_commit(&continues);
-    assert_eq!(b.after(20.0), [CHOOSES]);
+    assert_eq!(b.after(20.0), [because_of(A)]);
     // One that says the same again and again says nothing new.
     let mut b = in_commit(&whole);
     let mut ended = Vec::new();
