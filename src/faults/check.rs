@@ -181,7 +181,9 @@ impl World<'_> {
             return;
         }
         for (peer, ban) in &opening.bans {
-            self.check_blame(node, *peer, &ban.reason);
+            if self.journal.bans.insert((node, *peer, ban.until)) {
+                self.check_blame(node, *peer, &ban.reason);
+            }
         }
         if opening.chooses && self.hostile.is_some() {
             // Each neighbour has its own budget. Ordinary faults and returns cause some choices.

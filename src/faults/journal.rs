@@ -1,6 +1,9 @@
 //! What has happened in a run, as far as the checks need to know.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
+};
 
 use super::schedule::{Fault, Kind};
 use crate::{
@@ -26,6 +29,8 @@ pub(super) struct Journal {
     /// it has written a checkpoint since.
     pub choices: BTreeMap<NodeId, u32>,
     pub begun: BTreeMap<NodeId, (u64, Time)>,
+    /// Who refuses whom until when: each is checked once, as the cause may be gone later.
+    pub bans: BTreeSet<(NodeId, NodeId, Instant)>,
     /// Nodes that ordinary faults concern: others may have to wait for them.
     pub disturbed: BTreeSet<NodeId>,
 }
