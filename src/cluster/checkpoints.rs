@@ -38,7 +38,8 @@ const CROSSING: Duration = Duration::from_secs(1);
 /// that a message takes to cross the network.
 const PATIENCE: u32 = 3;
 
-/// How many schedules a node follows in so many intervals: short ones after a start again.
+/// The most schedules that a node follows, and in how many intervals. After a restart the intervals
+/// are short.
 const MOST_SCHEDULES: (usize, u32) = (24, 2);
 
 /// The part of `checkpoint.every_s` after which a run that was started again writes the first

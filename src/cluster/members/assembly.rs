@@ -232,7 +232,7 @@ impl Assembly {
         self
     }
 
-    /// The same in a run whose rule needs so many neighbours of each member.
+    /// The same; the rule needs so many neighbours at each member.
     #[must_use]
     pub(crate) fn with_least_neighbours(self, least_neighbours: usize) -> Assembly {
         Assembly { least_neighbours, ..self }

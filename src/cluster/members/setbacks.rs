@@ -6,9 +6,9 @@
 //!
 //! * A neighbour that is the first itself has a budget of its own. Neither another name for the
 //!   cause nor a choice of members gives it another one.
-//! * What it does about one of its own neighbours has another budget, as an honest node must give
-//!   up a neighbour that it can not wait for. That one is greater than what a neighbour can cost
-//!   it, so nobody uses up the budgets of others.
+//! * An honest node must give up a neighbour that it cannot await. So what a neighbour does about
+//!   one of its own neighbours has another budget. It is greater than what that one can cost, so
+//!   nobody uses up the budgets of others.
 //! * One that shows what another node has signed, and that it has not shown before, is no cause.
 //!
 //! All budgets begin anew once all members have had another checkpoint, so a neighbour that is
@@ -31,7 +31,7 @@ const MOST_SHOWN_AGAIN: u32 = 10;
 /// each time that it returns after it was refused, for longer each time.
 const MOST_ABOUT: u32 = MOST_OWN + MOST_SHOWN_AGAIN + 10;
 
-/// How often a neighbour may throw back others, where each of them has so many neighbours.
+/// The most setbacks that one neighbour causes at a node. The neighbour has `neighbours` links.
 #[cfg(test)]
 pub(crate) const fn most(neighbours: u32) -> u32 {
     MOST_OWN + MOST_SHOWN_AGAIN + MOST_ABOUT * neighbours
@@ -54,7 +54,7 @@ struct Times {
 /// What is known of a setback.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Setback {
-    /// There were so many because of this neighbour that it is to be refused.
+    /// This neighbour has caused so many that it is refused.
     TooMany(u32),
     /// The origin that this node shows in turn; none if the neighbour is the cause.
     Of(Option<Origin>),

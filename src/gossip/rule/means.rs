@@ -56,7 +56,7 @@ impl Prepared {
             resolved: self.resolved,
             warnings: self.warnings,
             relaxation: self.relaxation,
-            least_neighbours: 0,
+            least_neighbours: self.least_neighbours,
         })
     }
 }
