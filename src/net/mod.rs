@@ -36,7 +36,8 @@ pub(crate) use runtime::runtime_for;
 pub use together::{together, together_in};
 
 internals!(crate::cluster::{
-    event::{Difference, Event}, message::StartMessage, statements::{Said, Shared, Statement},
+    event::{Difference, Event}, message::{Reports, StartMessage},
+    statements::{Said, Shared, Statement},
 });
 
 internals!({

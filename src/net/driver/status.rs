@@ -207,7 +207,7 @@ impl Status {
 
     /// The run begins or continues here: a link that breaks from now on is lost until its session
     /// is resumed.
-    pub(crate) fn begin(&self, beginning: Reports) {
+    pub fn begin(&self, beginning: Reports) {
         *self.beginning.lock().unwrap_or_else(PoisonError::into_inner) = Some(beginning);
     }
 
