@@ -48,7 +48,7 @@ fn first(bytes: &[u8]) -> (u8, &[u8]) {
 /// A message of a neighbour's control stream, without its length.
 #[cfg(feature = "net")]
 pub(super) fn message(bytes: &[u8]) {
-    use gradvine::net::{Message, RunCard, StartMessage, decode, encode};
+    use gradvine::net::{Message, RunCard, decode, encode};
     static CARD: OnceLock<RunCard> = OnceLock::new();
     let Ok(message) = decode(bytes) else { return };
     let again = decode(&encode(&message)[4..]).expect("what was read can be written");
@@ -58,7 +58,7 @@ pub(super) fn message(bytes: &[u8]) {
             let card = CARD.get_or_init(|| RunCard::new(&designs()[0]));
             let _ = card.compare(NodeId(1), hello);
         }
-        Message::Start(StartMessage::Assembly(news)) => {
+        Message::Chooses(news) => {
             let _ = news.is_valid(&designs()[0].topology);
         }
         _ => {}

@@ -389,7 +389,7 @@ mod tests {
             let (node, keys) = (NodeId(node), Named(NodeId(node)));
             let statement = Statement::signed(&keys, (node, node), (0, 1), said);
             let from = self.part.neighbours[0].node;
-            self.statements.hear(from, vec![statement]).unwrap();
+            self.statements.hear(from, vec![statement].into()).unwrap();
         }
     }
 
@@ -416,11 +416,12 @@ mod tests {
             let mut crossing = Vec::new();
             for node in &mut self.nodes {
                 for (peer, sent) in &mut node.sent {
-                    crossing.push((node.part.id, *peer, news(&node.told, sent)));
+                    let news = news(&node.told, sent);
+                    crossing.extend(news.map(|batch| (node.part.id, *peer, batch)));
                 }
             }
-            for (from, to, statements) in crossing {
-                self.nodes[to.index()].statements.hear(from, statements).unwrap();
+            for (from, to, batch) in crossing {
+                self.nodes[to.index()].statements.hear(from, batch).unwrap();
             }
             let (mut far, mut order) = (Vec::new(), Vec::new());
             self.whole.design.topology.graph().distances(NodeId(0), &mut far, &mut order);

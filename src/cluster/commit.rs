@@ -94,7 +94,7 @@ impl Commit {
     ) -> Option<Committed> {
         let may_continue = self.limits.may_continue;
         match event {
-            Event::Told { from, statements } => match self.statements.hear(from, statements) {
+            Event::Told { from, batch } => match self.statements.hear(from, batch) {
                 Err(failure) if may_continue => return Some(Committed::Refused(failure)),
                 // What is false is left out, and the run is over.
                 Ok(()) | Err(_) => return self.look(now, out),
@@ -151,8 +151,8 @@ impl Commit {
         if self.lost.is_some_and(|since| now >= since + ON_THE_WAY) {
             return Some(Committed::Unknown);
         }
-        // A lost link has its own deadline.
-        if !facts.missing.is_empty() {
+        // A lost link has its own deadline. One that has ended is no more.
+        if facts.missing.iter().any(|(peer, _)| self.linked.contains(peer)) {
             self.news = now;
         }
         if now - self.news < self.limits.patience {

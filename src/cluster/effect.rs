@@ -6,8 +6,8 @@ use litemap::LiteMap;
 
 use super::{
     event::Event,
-    members::ban::Ban,
-    message::{Beginning, Origin, Reports, Saved, Stamp, StartMessage},
+    members::{assembly::News, ban::Ban},
+    message::{Beginning, Origin, Saved, Stamp},
     statements::Retained,
     waiting::pace::{Alive, Paces},
 };
@@ -140,10 +140,10 @@ pub(crate) enum Effect {
     Core(gossip::Effect),
     /// Closes the links without a goodbye, and opens these: [`Input::Opened`].
     Open(Opening),
-    /// Sends a message of agreement. A new one replaces an older one that was not sent yet.
-    SendStart {
+    /// Tells a neighbour what this node knows about the members. It replaces what was not sent yet.
+    SendNews {
         to: NodeId,
-        message: StartMessage,
+        news: News,
     },
     /// Tells all neighbours those of these statements that they have not been told on their present
     /// connection.
@@ -154,12 +154,10 @@ pub(crate) enum Effect {
         share: Option<u8>,
     },
     /// Goes back to a checkpoint: [`Input::Restored`]. `node` is this node's number among the
-    /// members, which may be others by the time that this is performed. A neighbour whose link
-    /// comes up later gets the reports from which the place follows.
+    /// members, which may be others by the time that this is performed.
     Restore {
         at: Beginning,
         node: NodeId,
-        reports: Reports,
     },
     /// The rounds begin or continue here: other checkpoints are removed. `node` as above.
     Begin {

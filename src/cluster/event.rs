@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use litemap::LiteMap;
 
-use super::{
-    message::{Origin, StartMessage},
-    statements::Statement,
-};
+use super::{members::assembly::News, message::Origin, statements::Batch};
 use crate::{
     config::ConfigError,
     drive::RunError,
@@ -106,12 +103,12 @@ pub enum Event {
         /// The first failure of the run.
         cause: Cause,
     },
-    /// A neighbour reports how far its part of the network is linked.
-    Start {
-        /// The neighbour that sends the report.
+    /// A neighbour says what it knows, while members are chosen.
+    Chooses {
+        /// The neighbour.
         from: NodeId,
-        /// How far its part of the network is.
-        message: StartMessage,
+        /// What it knows.
+        news: News,
     },
     /// The two ends would run different things.
     Differs {
@@ -140,7 +137,7 @@ pub enum Event {
         /// The neighbour that passes it on.
         from: NodeId,
         /// What was news for it.
-        statements: Vec<Statement>,
+        batch: Batch,
     },
     /// A neighbour has finished and sends nothing more.
     Goodbye(NodeId),

@@ -16,7 +16,7 @@ use std::{
 };
 
 use super::{
-    begin::{gathering::Agreed, rendezvous::Rendezvous},
+    begin::rendezvous::Rendezvous,
     checkpoints::Checkpointing,
     commit::{Commit, Committed},
     effect::{Effect, Facts, Input, Opened, Opening, Outcome, Restored},
@@ -300,8 +300,8 @@ impl<'a> Cluster<'a> {
             && let Some(early) = &mut self.statements
         {
             match event {
-                Event::Told { from, statements } => {
-                    if let Err(failure) = early.hear(from, statements) {
+                Event::Told { from, batch } => {
+                    if let Err(failure) = early.hear(from, batch) {
                         let error = RunError::Failed { node: self.part.id, failure };
                         self.not_begun(now, error, out);
                     }
@@ -338,14 +338,17 @@ impl<'a> Cluster<'a> {
 
     fn tick(&mut self, now: Instant, facts: &Facts, out: &mut Vec<Effect>) {
         match &mut self.phase {
-            Phase::Rendezvous(rendezvous) => match rendezvous.tick(now, &self.part, facts, out) {
-                Ok(None) => {}
-                Ok(Some((Agreed { at, reports }, early))) => {
-                    out.push(Effect::Restore { at: at.clone(), node: self.part.id, reports });
-                    self.phase = Phase::Restoring(at, early);
+            Phase::Rendezvous(rendezvous) => {
+                let Some(statements) = &mut self.statements else { return };
+                match rendezvous.tick(now, (&self.part, statements), facts, out) {
+                    Ok(None) => {}
+                    Ok(Some((at, early))) => {
+                        out.push(Effect::Restore { at: at.clone(), node: self.part.id });
+                        self.phase = Phase::Restoring(at, early);
+                    }
+                    Err(error) => self.not_begun(now, error, out),
                 }
-                Err(error) => self.not_begun(now, error, out),
-            },
+            }
             Phase::Rounds(rounds) => {
                 let ticked = rounds.tick(now, &self.part, facts, out);
                 self.after_rounds(now, ticked, out);
@@ -365,13 +368,10 @@ impl<'a> Cluster<'a> {
     /// This node is the first to go back or to choose; because of a neighbour, if of any, by its
     /// number in the topology of the run.
     fn originate(&mut self, about: Option<NodeId>) {
-        self.originate_as(Origin { about, ..Origin::default() });
-    }
-
-    fn originate_as(&mut self, origin: Origin) {
         self.origins += 1;
         let number = self.terms.program.wrapping_add(self.origins);
-        self.origin = Origin { node: self.node, number, ..origin }.signed(&*self.terms.keys);
+        let origin = Origin { node: self.node, number, about, ..Origin::default() };
+        self.origin = origin.signed(&*self.terms.keys);
     }
 
     /// Counts what a neighbour costs, which shows this origin; this node shows it in turn. Returns
@@ -379,10 +379,7 @@ impl<'a> Cluster<'a> {
     fn count(&mut self, number: NodeId, shown: Option<Origin>) -> Option<u32> {
         match self.setbacks.count(number, shown, &self.design.topology, &*self.terms.keys) {
             Setback::TooMany(times) => return Some(times),
-            Setback::Of(Some(origin)) => {
-                self.guards |= origin.diverged;
-                self.origin = origin;
-            }
+            Setback::Of(Some(origin)) => self.origin = origin,
             Setback::Of(None) => self.originate(Some(number)),
         }
         None
@@ -425,14 +422,16 @@ impl<'a> Cluster<'a> {
                 let first = self.first.take();
                 self.config = Some(first.unwrap_or_else(|| self.part.config(setup)));
                 let keys = Arc::clone(&self.terms.keys);
-                self.statements = Some(Statements::new(&self.part, keys, attempt));
-                self.meet(now, (saved, attempt));
+                let mut statements = Statements::new(&self.part, keys, attempt);
+                self.meet(now, &saved);
+                statements.report(saved, self.origin.clone(), self.guards);
+                self.statements = Some(statements);
             }
         }
     }
 
     /// Begins the rendezvous.
-    fn meet(&mut self, now: Instant, saved: (Saved, u64)) {
+    fn meet(&mut self, now: Instant, saved: &Saved) {
         let limits = &self.terms.limits;
         // Nodes that were part of the run may take as long to return as lost links.
         let limit = match self.took_part() {
@@ -443,7 +442,7 @@ impl<'a> Cluster<'a> {
         };
         (self.resumed, self.met) = (false, now);
         let waits = (limit, limits.may_continue);
-        let rendezvous = Rendezvous::new(now, &self.part, &self.terms.keys, saved, waits);
+        let rendezvous = Rendezvous::new(now, &self.part, saved, waits);
         self.phase = Phase::Rendezvous(Box::new(rendezvous));
     }
 
@@ -532,9 +531,16 @@ impl<'a> Cluster<'a> {
             Arc::new(OfMembers::new(&self.terms.keys, &self.part, at.attempts.clone()))
         });
         config.signer.clone_from(&signer);
+        self.guards = at.guards;
+        #[cfg(test)] // DEBUG
+        if std::env::var("GRADVINE_TRACE").is_ok() {
+            eprintln!(
+                " s Some restored {} at {} mean {} without {:?} guards {} {:?}",
+                self.node, at.rounds, at.from_mean, at.without, at.guards, at.attempts
+            );
+        } // DEBUG
         config.guards = self.guards;
-        let mut statements = self.statements.take().expect("they are made when links are opened");
-        statements.agree(&at.attempts);
+        let statements = self.statements.take().expect("they are made when links are opened");
         let (limits, saves) = (self.terms.limits, (saves, statements));
         let mut rounds = Rounds::new(now, config, (at, restored), saves, limits, signer);
         (self.has_results, self.idle) = (false, 0);
@@ -740,7 +746,7 @@ impl<'a> Cluster<'a> {
              whether a neighbour is the cause"
         )));
         (self.guards, self.is_again) = (true, true);
-        self.originate_as(Origin { diverged: true, ..Origin::default() });
+        self.originate(None);
         self.open(now, true, out);
     }
 

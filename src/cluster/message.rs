@@ -1,8 +1,11 @@
-//! The messages by which nodes agree, without those that only links need.
+//! What nodes agree on.
+
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
-use super::members::{assembly::News, keys::Keys};
+use super::members::keys::Keys;
 use crate::{drive::Change, units::NodeId};
 
 /// When checkpoints are written. A newer schedule replaces an older one.
@@ -16,20 +19,6 @@ pub struct CheckpointSchedule {
     pub common: u64,
 }
 
-/// Messages along the spanning tree until all nodes are linked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum StartMessage {
-    /// To the parent: this node and all nodes below it are linked with all their neighbours.
-    Ready(Reports),
-    /// To the parent and the children: some links are missing, with their names.
-    Waiting(String),
-    /// To the children: all nodes are linked, and the run begins or continues where it follows
-    /// from the reports of all members.
-    Begin(Reports),
-    /// To all neighbours, while members are chosen: what this node knows.
-    Assembly(News),
-}
-
 /// Which node was the first of those that go back to a checkpoint, or choose members, one because
 /// of the other. All of them pass on what it has signed, so nobody can name another one falsely.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,8 +29,6 @@ pub struct Origin {
     pub number: u64,
     /// The neighbour because of which it does so; `None` if it was started again, say.
     pub about: Option<NodeId>,
-    /// Whether its model has diverged: all look for the neighbour that is the cause.
-    pub diverged: bool,
     /// That of the node, over all this.
     pub signature: Vec<u8>,
 }
@@ -59,7 +46,7 @@ impl Origin {
     }
 
     fn statement(&self) -> Vec<u8> {
-        let all = ("gradvine origin", self.node, self.number, self.about, self.diverged);
+        let all = ("gradvine origin", self.node, self.number, self.about);
         bincode::serde::encode_to_vec(all, bincode::config::standard())
             .expect("an origin serialises")
     }
@@ -76,29 +63,8 @@ pub(crate) struct Saved {
     pub history: Vec<Change>,
 }
 
-/// What a node says before an attempt about its checkpoints, with its signature.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckpointReport {
-    /// The node, by its number among the members.
-    pub node: NodeId,
-    /// A random number of its attempt: its statements in the attempt are bound to it.
-    pub attempt: u64,
-    /// Its checkpoints, ascending, at most [`MOST_ROUNDS`].
-    pub kept: Vec<CheckpointId>,
-    /// The newest one of which, as far as it knows, all members have had one.
-    pub common: CheckpointId,
-    /// That of the node, over all this in one membership.
-    pub signature: Vec<u8>,
-}
-
-/// The reports of several nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reports {
-    /// One of each node, ascending.
-    pub nodes: Vec<CheckpointReport>,
-    /// The histories to which their checkpoints belong.
-    pub histories: Vec<Vec<Change>>,
-}
+/// The changes of the members before a checkpoint.
+pub(crate) type History = Arc<Vec<Change>>;
 
 /// A checkpoint of a node. A later one is greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -143,6 +109,19 @@ pub(crate) struct Beginning {
     pub history: Vec<Change>,
     /// The attempt of each member.
     pub attempts: Vec<u64>,
+    /// Whether all look for a neighbour because of which models diverge.
+    pub guards: bool,
+}
+
+impl Beginning {
+    /// Identifies the place, in any attempt.
+    pub(crate) fn place(&self) -> u64 {
+        let Beginning { rounds, from_mean, without, history, .. } = self;
+        let place = (rounds, from_mean, without, Change::digest(history));
+        let bytes = bincode::serde::encode_to_vec(place, bincode::config::standard());
+        let hash = Sha256::digest(bytes.expect("a place serialises"));
+        u64::from_le_bytes(*hash.first_chunk().expect("32 bytes"))
+    }
 }
 
 /// The maximum number of checkpoints that a node names.

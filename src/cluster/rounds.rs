@@ -13,7 +13,11 @@
 //! * Upon a tick: schedules checkpoints, says for whom this node waits, and waits no longer than
 //!   [`Patience`] allows.
 
-use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{
     checkpoints::Checkpointing,
@@ -22,7 +26,7 @@ use super::{
     message::{Beginning, Origin},
     part::Part,
     seal::{Given, Seals},
-    statements::{Said, Shared, Statements},
+    statements::{Batch, Said, Shared, Statements},
     waiting::{
         limits::{Limits, WARNING_INTERVAL},
         pace::{self, Meter},
@@ -36,11 +40,19 @@ use crate::{
     units::{NodeId, Round},
 };
 
+/// How much longer a node waits for one that it does not await itself.
+const OTHERS_DECIDE: Duration = Duration::from_secs(2);
+
 /// A node in the rounds.
 pub(crate) struct Rounds {
     node: Node,
     saves: Option<Checkpointing>,
     statements: Statements,
+    /// Identifies the place where the rounds have begun.
+    place: u64,
+    /// The neighbours that have not said that they have begun there, and their frames.
+    awaited: BTreeSet<NodeId>,
+    held: Vec<(NodeId, Event)>,
     limits: Limits,
     patience: Patience,
     meter: Meter,
@@ -107,6 +119,8 @@ impl Rounds {
         limits: Limits,
         signer: Option<Arc<dyn Signer>>,
     ) -> Rounds {
+        let (place, awaited) = (at.place(), config.topology.neighbours(config.id));
+        let awaited = awaited.iter().copied().collect();
         let kept = restored.as_ref().filter(|_| !at.from_mean);
         let merged = kept.map_or(&[][..], |kept| &kept.merged);
         let seals = signer.map(|signer| Seals::new(signer, merged));
@@ -115,6 +129,9 @@ impl Rounds {
             node: core(config, &at, restored),
             saves,
             statements,
+            place,
+            awaited,
+            held: Vec::new(),
             limits,
             patience: Patience::new(now, 0),
             meter: Meter::new(now),
@@ -143,6 +160,9 @@ impl Rounds {
         early: Vec<Event>,
         out: &mut Vec<Effect>,
     ) -> Result<(), RunError> {
+        self.statements.begin(self.place);
+        out.extend(self.statements.tell_now().map(Effect::Tell));
+        self.awaited.retain(|peer| !self.statements.begins_here(*peer));
         if let Some(first) = self.saves.as_ref().and_then(Checkpointing::first) {
             self.feed(part, Input::Snapshot(first), out)?;
         }
@@ -340,6 +360,12 @@ impl Rounds {
                 | Event::Durable(_)
         );
         let input = match event {
+            Event::Frame { from, .. } | Event::Piece { from, .. }
+                if self.awaited.contains(&from) =>
+            {
+                self.held.push((from, event));
+                return Ok(());
+            }
             Event::Frame { from, bytes } => Input::Frame { from, bytes },
             Event::Piece { from, length, bytes } => Input::Piece { from, length, bytes },
             Event::Taken(peer) => Input::Taken(peer),
@@ -348,10 +374,7 @@ impl Rounds {
                 self.because = because;
                 return Err(RunError::Restarted(peer));
             }
-            Event::Told { from, statements } => {
-                let heard = self.statements.hear(from, statements);
-                return heard.map_err(|failure| RunError::Failed { node: part.id, failure });
-            }
+            Event::Told { from, batch } => return self.hear(part, from, batch, out),
             Event::Rival { peer, text } => return self.refused(part, peer, &text, out),
             Event::OtherMembership { peer, .. } => return self.meet(part, peer, out),
             Event::Goodbye(peer) if self.node.owes_its_model() && self.limits.may_continue => {
@@ -391,6 +414,40 @@ impl Rounds {
             }
         };
         self.feed(part, input, out)
+    }
+
+    /// Upon statements. A neighbour's frames count once it has said that it has begun where this
+    /// node has. If it follows from another report that the run begins elsewhere, this node goes
+    /// back.
+    ///
+    /// # Errors
+    /// Why the rounds end.
+    fn hear(
+        &mut self,
+        part: &Part<'_>,
+        from: NodeId,
+        batch: Batch,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), RunError> {
+        let heard = self.statements.hear(from, batch);
+        heard.map_err(|failure| RunError::Failed { node: part.id, failure })?;
+        if let Some(node) = self.statements.take_report()
+            && let Some(gathered) = self.statements.gathered(part.topology())
+            && gathered.decide(part).place() != self.place
+        {
+            self.because = self.statements.report_of(node).map(|report| report.because.clone());
+            return Err(RunError::Restarted(node));
+        }
+        let begun = self.awaited.iter().filter(|peer| self.statements.begins_here(**peer));
+        for peer in begun.copied().collect::<Vec<_>>() {
+            self.awaited.remove(&peer);
+            let (of_peer, others) =
+                std::mem::take(&mut self.held).into_iter().partition(|(of, _)| *of == peer);
+            self.held = others;
+            let of_peer: Vec<(NodeId, Event)> = of_peer;
+            of_peer.into_iter().try_for_each(|(_, event)| self.event(part, event, out))?;
+        }
+        Ok(())
     }
 
     /// Upon an event that does not concern the core.
@@ -491,13 +548,17 @@ impl Rounds {
         }
         out.extend(self.statements.tell(now).map(Effect::Tell));
         let patience = self.limits.patience;
-        self.late = self.statements.late(now, round.0, &self.lost, patience);
-        if let Some(peer) = self.late {
-            let name = part.name(peer);
-            let text = format!(
-                "node {name} has not signed for {:.0} s what it has sent",
-                patience.as_secs_f64()
-            );
+        let late = self.statements.late(now, round.0, &self.lost, patience);
+        let mut late = late.map(|peer| (peer, patience, "what it has sent"));
+        if self.limits.may_continue && late.is_none() {
+            let (lost, half) = (&self.lost, patience / 2);
+            let lacking = self.statements.lacking(now, part.topology(), lost, half);
+            late = lacking.first().map(|peer| (*peer, half, "that it is linked"));
+        }
+        self.late = late.map(|(peer, ..)| peer);
+        if let Some((peer, waited, what)) = late {
+            let (name, seconds) = (part.name(peer), waited.as_secs_f64());
+            let text = format!("node {name} has not signed for {seconds:.0} s {what}");
             return Err(RunError::Deadline { nodes: vec![peer], text });
         }
         self.meter.add(facts.waited);
@@ -552,7 +613,12 @@ impl Rounds {
             Verdict::Over(waited) => {
                 let does = format!("waited {:.1} s", waited.as_secs_f64());
                 let (text, nodes) = self.waits(&does, now, part, facts, since);
-                return Err(RunError::Deadline { nodes, text });
+                // The neighbours of the one for whom all wait have waited as long, and decide.
+                let is_other = self.awaited(&nodes).is_none();
+                if !is_other || waited >= self.limits.patience + OTHERS_DECIDE {
+                    return Err(RunError::Deadline { nodes, text });
+                }
+                return Ok(());
             }
         };
         out.push(Effect::Warn(text.clone()));
@@ -591,10 +657,12 @@ impl Rounds {
             None if chain.len() > 1 => format!("; {} gives no sign of work", part.name(last)),
             None => String::new(),
         };
-        // The others that this node waits for may have causes of their own.
+        // The others that this node waits for may have causes of their own. In a circle one says so
+        // falsely: the neighbours of that one know.
         if chain.len() > 1 {
-            self.chain = Some((now, peers, vec![last]));
-            return (text, vec![last]);
+            let ends = if facts.paces.waits(last) { Vec::new() } else { vec![last] };
+            self.chain = Some((now, peers, ends.clone()));
+            return (text, ends);
         }
         // A neighbour that has waited as long may have given up just now.
         match &self.chain {

@@ -152,11 +152,24 @@ fn toward(tree: &SpanningTree, me: NodeId, node: NodeId) -> NodeId {
 mod tests {
     use super::*;
     use crate::{
-        cluster::begin::gathering::tests::Signs,
+        cluster::members::keys::{Keys, Named},
         drive::Membership,
         experiment::Experiment,
         run::{Design, Whole},
     };
+
+    /// The key of a node.
+    struct Signs(NodeId);
+
+    impl Signer for Signs {
+        fn sign(&self, statement: &[u8]) -> Vec<u8> {
+            Named(self.0).sign(statement)
+        }
+
+        fn verify(&self, node: NodeId, statement: &[u8], signature: &[u8]) -> bool {
+            Named(self.0).verify(node, statement, signature)
+        }
+    }
 
     /// The path 0 - 1 - 2 - 3, whose root is 0.
     fn design() -> Whole {

@@ -16,15 +16,22 @@
 //!   any other neighbour that keeps it waiting.
 //!
 //! **Attempts.** A node that goes back to a checkpoint may compute other bits for the same round.
-//! So a statement counts in one attempt only. Before the rounds begin, all members agree on the
-//! attempts of all ([`Statements::agree`]). What is heard before that counts for the attempt that a
-//! neighbour states itself, or for the newest one of another node.
+//! So a statement counts in one attempt only: in the newest one of which its node has signed a
+//! [`Report`]. A node that hears what a program before it has signed in the same or a later attempt
+//! numbers its own anew: its clock was put back.
+//!
+//! **Before the rounds** each node signs its report, and once its links are up the attempts of its
+//! neighbours. The run begins where [`Gathered`] says, once all have done so and the attempts of
+//! both ends of each link agree. So nobody begins by a report from an earlier attempt, whoever
+//! passes it on. A node that begins signs where. Two different reports of one attempt prove that
+//! their node is at fault.
 //!
 //! Memory and work are bounded for each signer: this node retains one statement of each kind and
 //! [`MOST_SHARED`] about frames, and takes no more than that in one message.
 
 use std::{
     collections::{BTreeSet, VecDeque},
+    mem,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -33,29 +40,35 @@ use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    begin::reports::{Gathered, Report, is_history},
     members::keys::{self, Keys},
-    message::CheckpointSchedule,
+    message::{CheckpointSchedule, History, Origin, Saved},
     part::Part,
 };
 use crate::{
+    drive::Change,
     gossip::{
         Failure, SHARED_EVERY, is_shared_round,
         plan::{self, Plan},
     },
+    mixing::Topology,
     units::NodeId,
 };
 
 /// The statements about frames that are retained of one node.
 const MOST_SHARED: usize = 32;
 
-/// The kinds of statements beside those about frames.
-const OTHER_KINDS: usize = 3;
+/// The other statements that are retained of one node: one of each kind, and a second report.
+const MOST_OTHERS: usize = 7;
 
 /// The vectors of a neighbour that wait for its statements.
 const MOST_SEEN: usize = 64;
 
 /// The statements in one message: the others follow in the next one.
 pub(crate) const MOST_IN_MESSAGE: usize = 1000;
+
+/// About how many bytes a message has at the most, unless one statement needs more.
+const MOST_BYTES: usize = 1 << 19;
 
 /// How often a node passes on what others have said.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -81,9 +94,24 @@ impl Shared {
     }
 }
 
+/// The links of a node before the rounds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Links {
+    /// A greater number is newer.
+    pub number: u64,
+    /// The attempts of its neighbours, in the order of the topology; `None` without a link.
+    pub attempts: Vec<Option<u64>>,
+}
+
 /// What a node says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Said {
+    /// Which checkpoints it has at the beginning of the attempt.
+    Report(Report),
+    /// With which neighbours it is linked.
+    Links(Links),
+    /// It begins or continues at the place with this digest.
+    Begins(u64),
     /// All its neighbours have a copy of this vector.
     Shared(Shared),
     /// Its checkpoint after this many rounds is durable.
@@ -127,25 +155,59 @@ fn signed_bytes(number: NodeId, membership: u64, attempt: u64, said: &Said) -> V
     bincode::serde::encode_to_vec(all, bincode::config::standard()).expect("a statement serialises")
 }
 
-/// All statements that a node retains. Each has a number: one that was retained later has a greater
-/// number, so a link knows which ones its neighbour lacks.
-pub(crate) type Retained = Arc<Vec<(u64, Statement)>>;
-
-/// The statements with greater numbers than `sent`, which is brought up to date: as many as one
-/// message may have.
-pub(crate) fn news(all: &[(u64, Statement)], sent: &mut u64) -> Vec<Statement> {
-    let first = all.partition_point(|(number, _)| number <= sent);
-    let news = &all[first..all.len().min(first + MOST_IN_MESSAGE)];
-    *sent = news.last().map_or(*sent, |(number, _)| *number);
-    news.iter().map(|(_, statement)| statement.clone()).collect()
+/// Statements on their way to a neighbour, and what their reports refer to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batch {
+    /// The changes of the members before the checkpoints of these reports.
+    pub histories: Vec<Vec<Change>>,
+    /// What nodes say.
+    pub statements: Vec<Statement>,
 }
 
-/// The attempt of a node.
-#[derive(Clone, Copy, Debug)]
-struct Attempt {
-    number: u64,
-    /// Whether no other one counts.
-    is_fixed: bool,
+impl From<Vec<Statement>> for Batch {
+    fn from(statements: Vec<Statement>) -> Batch {
+        Batch { histories: Vec::new(), statements }
+    }
+}
+
+/// All that a node retains.
+#[derive(Debug, Default)]
+pub(crate) struct All {
+    /// Each statement has a number: one that was retained later has a greater number, so a link
+    /// knows which ones its neighbour lacks.
+    pub statements: Vec<(u64, Arc<Statement>)>,
+    /// What their reports refer to.
+    pub histories: Vec<History>,
+}
+
+pub(crate) type Retained = Arc<All>;
+
+/// The statements with greater numbers than `sent`, which is brought up to date: as many as one
+/// message may have. `None` if there are none.
+pub(crate) fn news(all: &All, sent: &mut u64) -> Option<Batch> {
+    let first = all.statements.partition_point(|(number, _)| number <= sent);
+    let (mut batch, mut bytes) = (Batch::default(), 0);
+    for (number, statement) in all.statements[first..].iter().take(MOST_IN_MESSAGE) {
+        let mut length = 256;
+        match &statement.said {
+            Said::Report(report) => {
+                length += 24 * report.kept.len();
+                let is_new = |history: &&History| !batch.histories.contains(*history);
+                if let Some(history) = report.history(&all.histories).filter(is_new) {
+                    length += history.iter().map(Change::length).sum::<usize>();
+                    batch.histories.push(history.to_vec());
+                }
+            }
+            Said::Links(links) => length += 9 * links.attempts.len(),
+            _ => {}
+        }
+        batch.statements.push(Statement::clone(statement));
+        (bytes, *sent) = (bytes + length, *number);
+        if bytes >= MOST_BYTES {
+            break;
+        }
+    }
+    (!batch.statements.is_empty()).then_some(batch)
 }
 
 /// A vector of a neighbour, and for how long this node has waited for a statement about it.
@@ -158,13 +220,15 @@ struct Seen {
 /// What is known of one node.
 #[derive(Debug, Default)]
 struct OfNode {
-    attempt: Option<Attempt>,
+    attempt: Option<u64>,
     /// What it says about frames, in their order, and the newest of each other kind.
-    frames: Vec<(u64, Shared, Statement)>,
-    others: Vec<(u64, Statement)>,
+    frames: Vec<(u64, Shared, Arc<Statement>)>,
+    others: Vec<(u64, Arc<Statement>)>,
     /// Vectors that this node got from it, and the last frame of them.
     seen: VecDeque<Seen>,
     last: Option<(u64, u8)>,
+    /// For how long this neighbour has been linked, and has not said so.
+    lacks: Duration,
 }
 
 /// The statements of all members, as one node knows them in one attempt.
@@ -173,12 +237,16 @@ pub(crate) struct Statements {
     keys: Arc<dyn Keys>,
     me: NodeId,
     attempt: u64,
-    /// Whether all members have agreed on their attempts.
-    are_agreed: bool,
+    /// Where the rounds have begun.
+    begun: Option<u64>,
     membership: u64,
     /// The numbers of the members in the topology of the run.
     numbers: Vec<NodeId>,
     neighbours: Vec<NodeId>,
+    /// How many nodes the run has.
+    all: usize,
+    /// What the reports refer to.
+    histories: Vec<History>,
     /// The rounds of the run, and the flights whose vectors are compared.
     rounds: u64,
     flights: Vec<u8>,
@@ -187,13 +255,17 @@ pub(crate) struct Statements {
     /// The round of this node.
     round: u64,
     nodes: LiteMap<NodeId, OfNode>,
+    /// Who has signed another report since the rounds have begun.
+    reports: Option<NodeId>,
     /// The greatest number of a statement.
     number: u64,
     /// Whether something is to be told, and when it may be.
     is_new: bool,
     next: Option<Instant>,
-    /// When this node has last looked for neighbours that are late.
+    /// When this node has last looked for neighbours that are late, and for those that do not say
+    /// that they are linked.
     looked: Option<Instant>,
+    checked: Option<Instant>,
 }
 
 impl Statements {
@@ -207,32 +279,130 @@ impl Statements {
             keys,
             me: part.id,
             attempt,
-            are_agreed: false,
+            begun: None,
             membership: part.membership.id,
             numbers: part.membership.members.clone(),
             neighbours: part.topology().neighbours(part.id).to_vec(),
+            all: part.whole.topology.nodes(),
+            histories: Vec::new(),
             rounds: design.experiment.run.rounds,
             flights: flights.filter(|flight| plan.is_compared(*flight)).collect(),
             is_synchronous: !plan::is_asynchronous(plan),
             round: 0,
             nodes: LiteMap::new(),
+            reports: None,
             number: 0,
             is_new: false,
             next: None,
             looked: None,
+            checked: None,
         };
-        statements.nodes.entry(part.id).or_default().set_attempt(attempt, true);
+        statements.nodes.entry(part.id).or_default().attempt = Some(attempt);
         statements
     }
 
-    /// All members have agreed on these attempts: from now on no other ones count.
-    pub(crate) fn agree(&mut self, attempts: &[u64]) {
-        self.are_agreed = true;
-        for (node, &attempt) in attempts.iter().enumerate() {
-            self.nodes.entry(node.into()).or_default().set_attempt(attempt, true);
+    /// This node reports its checkpoints. `because`: which node was the first to begin again;
+    /// `guards`: whether it looks for a neighbour because of which models diverge.
+    pub(crate) fn report(&mut self, saved: Saved, because: Origin, guards: bool) {
+        let Saved { kept, common, history } = saved;
+        self.histories.push(Arc::new(history));
+        self.say(Said::Report(Report { kept, common, because, guards }));
+    }
+
+    /// This node says with whom it is linked, if that is news: with all neighbours but the
+    /// `missing`. Without `is_due` it does so only if it is linked with all, or was.
+    pub(crate) fn link(&mut self, missing: &BTreeSet<NodeId>, is_due: bool) {
+        let attempt = |peer: &NodeId| match missing.contains(peer) {
+            true => None,
+            false => self.report_of(*peer).and_then(|_| self.nodes.get(peer)?.attempt),
+        };
+        let attempts: Vec<Option<u64>> = self.neighbours.iter().map(attempt).collect();
+        let are_all = |attempts: &[Option<u64>]| attempts.iter().all(Option::is_some);
+        let before = self.links_of(self.me);
+        let is_news = before.is_none_or(|before| before.attempts != attempts);
+        let was_linked = before.is_some_and(|before| are_all(&before.attempts));
+        if is_news && (is_due || was_linked || are_all(&attempts)) {
+            let number = before.map_or(0, |before| before.number) + 1;
+            self.say(Said::Links(Links { number, attempts }));
         }
-        // It is an earlier one if the program was started again while the others agreed.
-        self.attempt = attempts.get(self.me.index()).copied().unwrap_or(self.attempt);
+    }
+
+    /// What all members have reported, once each is linked with all its neighbours in this
+    /// topology, and the attempts of both ends of each link agree.
+    pub(crate) fn gathered(&self, topology: &Topology) -> Option<Gathered<'_>> {
+        let all = || (0..self.numbers.len()).map(NodeId::from);
+        let attempt = |node: NodeId| self.nodes.get(&node).and_then(|known| known.attempt);
+        let is_linked = |node: NodeId| {
+            let named = self.links_of(node).into_iter().flat_map(|links| &links.attempts);
+            topology.neighbours(node).iter().map(|peer| attempt(*peer)).eq(named.copied())
+        };
+        let reports = all().map(|node| self.report_of(node)).collect::<Option<Vec<_>>>()?;
+        // In the rounds the links are up, or have deadlines of their own.
+        let are_linked = self.begun.is_some() || all().all(is_linked);
+        let attempts = all().map(attempt).collect::<Option<Vec<_>>>().filter(|_| are_linked)?;
+        Some(Gathered { reports, histories: &self.histories, attempts })
+    }
+
+    /// The rounds begin at the place with this digest: this node says so.
+    pub(crate) fn begin(&mut self, place: u64) {
+        self.begun = Some(place);
+        self.say(Said::Begins(place));
+    }
+
+    /// Whether a neighbour has begun where this node has.
+    pub(crate) fn begins_here(&self, node: NodeId) -> bool {
+        self.find(node, |said| match said {
+            Said::Begins(place) => Some(Some(*place) == self.begun),
+            _ => None,
+        }) == Some(true)
+    }
+
+    /// A node that has signed another report since this was asked last, in the rounds.
+    pub(crate) fn take_report(&mut self) -> Option<NodeId> {
+        self.reports.take()
+    }
+
+    /// The report of a node, unless it has signed two different ones.
+    pub(crate) fn report_of(&self, node: NodeId) -> Option<&Report> {
+        let mut reports = self.nodes.get(&node)?.reports();
+        reports.next().filter(|_| reports.next().is_none())
+    }
+
+    /// What a node says of its links.
+    pub(crate) fn links_of(&self, node: NodeId) -> Option<&Links> {
+        let mut others = self.nodes.get(&node)?.others.iter();
+        others.find_map(|(_, statement)| match &statement.said {
+            Said::Links(links) => Some(links),
+            _ => None,
+        })
+    }
+
+    /// Whether a neighbour has said which checkpoints it has, and that it is linked with this node.
+    fn says_links(&self, peer: NodeId, topology: &Topology) -> bool {
+        let named = self.links_of(peer).into_iter().flat_map(|links| &links.attempts);
+        let own = topology.neighbours(peer).iter().zip(named).find(|(node, _)| **node == self.me);
+        self.report_of(peer).is_some() && own.is_some_and(|(_, own)| *own == Some(self.attempt))
+    }
+
+    /// Upon a tick: the neighbours that have been linked for so long, without a link that is lost,
+    /// and do not say so. An honest one does so a second after that.
+    pub(crate) fn lacking(
+        &mut self,
+        now: Instant,
+        topology: &Topology,
+        lost: &BTreeSet<NodeId>,
+        most: Duration,
+    ) -> Vec<NodeId> {
+        let since = now.saturating_duration_since(*self.checked.get_or_insert(now));
+        self.checked = Some(now);
+        let mut lacking = Vec::new();
+        for peer in self.neighbours.clone() {
+            let lacks = !lost.contains(&peer) && !self.says_links(peer, topology);
+            let waited = &mut self.nodes.entry(peer).or_default().lacks;
+            *waited = if lacks { *waited + since.min(LONGEST_TICK) } else { Duration::ZERO };
+            lacking.extend((*waited >= most).then_some(peer));
+        }
+        lacking
     }
 
     /// Forgets a neighbour whose program was started again before the run began.
@@ -258,24 +428,35 @@ impl Statements {
     ///
     /// # Errors
     /// If the neighbour has broken the protocol, or another one is proved to.
-    pub(crate) fn hear(&mut self, from: NodeId, all: Vec<Statement>) -> Result<(), Failure> {
+    pub(crate) fn hear(&mut self, from: NodeId, batch: Batch) -> Result<(), Failure> {
+        let failed = |reason: String| Err(Failure::Peer { peer: from, reason });
+        let Batch { histories, statements } = batch;
+        let is_possible =
+            |history: &Vec<Change>| is_history(history, self.membership, self.rounds, self.all);
+        if !histories.iter().all(is_possible) {
+            return failed("it names changes of the members that this run cannot have had".into());
+        }
+        let histories: Vec<History> = histories.into_iter().map(Arc::new).collect();
         let mut counts: LiteMap<NodeId, usize> = LiteMap::new();
-        for statement in all {
+        for statement in statements {
             let count = counts.entry(statement.node).or_default();
             *count += 1;
-            if *count > MOST_SHARED + OTHER_KINDS || !self.is_possible(&statement) {
-                let reason = "it passes on a statement that no node of this run makes".into();
-                return Err(Failure::Peer { peer: from, reason });
+            if *count > MOST_SHARED + MOST_OTHERS || !self.is_possible(&statement) {
+                return failed("it passes on a statement that no node of this run makes".into());
             }
-            self.take(from, statement)?;
+            self.take(statement, &histories)
+                .map_err(|reason| Failure::Peer { peer: from, reason })?;
         }
-        Ok(())
+        let heard: Vec<NodeId> = counts.keys().copied().collect();
+        heard.into_iter().try_for_each(|node| self.compare(node))
     }
 
     /// Whether a node of this run can say so.
     fn is_possible(&self, statement: &Statement) -> bool {
         let Statement { node, said, signature, .. } = statement;
         let says = match said {
+            Said::Report(report) => report.is_possible(self.membership, self.rounds),
+            Said::Links(links) => links.attempts.len() < self.numbers.len(),
             Said::Shared(vector) => {
                 vector.round < self.rounds
                     && is_shared_round(vector.round)
@@ -285,36 +466,74 @@ impl Statements {
             Said::Schedule(CheckpointSchedule { next, common, .. }) => {
                 *node == NodeId(0) && *next.max(common) <= self.rounds
             }
-            Said::Written(_) => true,
+            Said::Begins(_) | Said::Written(_) => true,
         };
         says && node.index() < self.numbers.len() && signature.len() <= keys::LONGEST
     }
 
-    fn take(&mut self, from: NodeId, statement: Statement) -> Result<(), Failure> {
-        let Statement { node, attempt, said, ref signature } = statement;
-        if node == self.me {
-            return Ok(());
-        }
-        let (is_direct, known) = (node == from, self.nodes.entry(node).or_default());
-        if !known.accepts(attempt, is_direct && !self.are_agreed) {
-            return Ok(());
-        }
-        let is_same = known.attempt.is_some_and(|known| known.number == attempt);
-        if is_same && !known.is_news(&said) {
+    /// # Errors
+    /// Why the neighbour that brings it is at fault.
+    fn take(&mut self, statement: Statement, histories: &[History]) -> Result<(), String> {
+        let Statement { node, attempt, ref said, ref signature } = statement;
+        let is_report = matches!(said, Said::Report(_));
+        let known = self.nodes.entry(node).or_default();
+        // Only a report begins another attempt, if there is one.
+        let has_report = known.reports().next().is_some();
+        let is_later = known.attempt.is_none_or(|known| attempt > known);
+        let is_newer = match is_report {
+            true => is_later || !has_report,
+            false => is_later && !has_report,
+        };
+        let is_own = node == self.me;
+        let is_first = is_report || matches!(said, Said::Links(_));
+        let is_news = match (is_newer, is_own) {
+            (_, true) if !is_first || self.begun.is_some() => false,
+            (false, true) => known.attempt == Some(attempt) && known.is_of_another(said),
+            (true, _) => true,
+            (false, false) => known.attempt == Some(attempt) && known.is_news(said),
+        };
+        if !is_news {
             return Ok(());
         }
         let number = self.numbers[node.index()];
-        let bytes = signed_bytes(number, self.membership, attempt, &said);
+        let bytes = signed_bytes(number, self.membership, attempt, said);
         if !self.keys.verify(number, &bytes, signature) {
-            let reason = format!("it passes on what node {number} has not signed");
-            return Err(Failure::Peer { peer: from, reason });
+            return Err(format!("it passes on what node {number} has not signed"));
         }
-        let is_fixed = is_direct || known.is_fixed();
-        known.set_attempt(attempt, is_fixed);
+        if is_own {
+            self.renew(attempt);
+            return Ok(());
+        }
+        if let Said::Report(report) = said
+            && report.history(&self.histories).is_none()
+        {
+            let history = report.history(histories).ok_or_else(|| {
+                format!(
+                    "it reports checkpoints of node {number} without the changes of the members \
+                     before them"
+                )
+            })?;
+            self.histories.push(Arc::clone(history));
+        }
+        if is_report && self.begun.is_some() {
+            self.reports = Some(node);
+        }
+        if is_newer {
+            known.set_attempt(attempt);
+        }
         self.number += 1;
         known.retain(self.number, statement, self.round);
         self.is_new = true;
-        self.compare(node)
+        Ok(())
+    }
+
+    /// Says again what this node has said, in an attempt after this one.
+    fn renew(&mut self, after: u64) {
+        let known = self.nodes.entry(self.me).or_default();
+        let report = known.reports().next().cloned();
+        self.attempt = after.saturating_add(1);
+        known.set_attempt(self.attempt);
+        report.into_iter().for_each(|report| self.say(Said::Report(report)));
     }
 
     /// This node has a copy of a neighbour's vector.
@@ -334,12 +553,17 @@ impl Statements {
     /// Compares what a neighbour says of its vectors with what it has sent.
     fn compare(&mut self, node: NodeId) -> Result<(), Failure> {
         let known = self.nodes.entry(node).or_default();
-        // Until its attempt is known, what others pass on may be of another one.
-        if !self.neighbours.contains(&node) || !known.is_fixed() {
+        // Without its report, what others pass on may be of an earlier attempt.
+        let reports = known.reports().count();
+        if !self.neighbours.contains(&node) || reports == 0 {
             return Ok(());
         }
         let failed = |reason: String| Err(Failure::Peer { peer: node, reason });
-        let is_pair = |pair: &&[(u64, Shared, Statement)]| pair[0].1.place() == pair[1].1.place();
+        if reports > 1 {
+            return failed("it has signed two different reports of its checkpoints".into());
+        }
+        let is_pair =
+            |pair: &&[(u64, Shared, Arc<Statement>)]| pair[0].1.place() == pair[1].1.place();
         if let Some(pair) = known.frames.windows(2).find(is_pair) {
             let round = pair[0].1.round;
             return failed(format!("after round {round} it has signed two different vectors"));
@@ -353,7 +577,7 @@ impl Statements {
                 ));
             }
         }
-        let mut seen = std::mem::take(&mut known.seen);
+        let mut seen = mem::take(&mut known.seen);
         seen.retain(|seen| known.signed(seen.vector.place()).next().is_none());
         known.seen = seen;
         Ok(())
@@ -400,10 +624,15 @@ impl Statements {
 
     /// What the neighbours must be told, if there is news.
     pub(crate) fn tell_now(&mut self) -> Option<Retained> {
-        std::mem::take(&mut self.is_new).then(|| {
-            let mut all: Vec<_> = self.nodes.values().flat_map(OfNode::all).collect();
-            all.sort_unstable_by_key(|(number, _)| *number);
-            Arc::new(all)
+        mem::take(&mut self.is_new).then(|| {
+            let of_node = |known: &OfNode| known.reports().cloned().collect::<Vec<_>>();
+            let reports: Vec<Report> = self.nodes.values().flat_map(of_node).collect();
+            self.histories.retain(|history| {
+                reports.iter().any(|report| !report.kept.is_empty() && report.fits(history))
+            });
+            let mut statements: Vec<_> = self.nodes.values().flat_map(OfNode::all).collect();
+            statements.sort_unstable_by_key(|(number, _)| *number);
+            Arc::new(All { statements, histories: self.histories.clone() })
         })
     }
 
@@ -437,27 +666,37 @@ impl Statements {
 }
 
 impl OfNode {
-    fn is_fixed(&self) -> bool {
-        self.attempt.is_some_and(|attempt| attempt.is_fixed)
-    }
-
-    /// Whether a statement of this attempt may count.
-    fn accepts(&self, attempt: u64, is_direct: bool) -> bool {
-        self.attempt.is_none_or(|known| match known.is_fixed {
-            true => known.number == attempt,
-            false => is_direct || attempt >= known.number,
+    /// What it has signed about its checkpoints: two different reports are a proof.
+    fn reports(&self) -> impl Iterator<Item = &Report> {
+        self.others.iter().filter_map(|(_, statement)| match &statement.said {
+            Said::Report(report) => Some(report),
+            _ => None,
         })
     }
 
+    /// Whether a program before this one has said so, before the rounds of an attempt of the same
+    /// number.
+    fn is_of_another(&self, said: &Said) -> bool {
+        let mut others = self.others.iter().map(|(_, statement)| &statement.said);
+        match said {
+            Said::Report(_) => others.all(|own| own != said),
+            Said::Links(links) => !others.any(|own| match own {
+                Said::Links(own) => own.number > links.number || own == links,
+                _ => false,
+            }),
+            _ => false,
+        }
+    }
+
     /// What the node has said in other attempts no longer counts.
-    fn set_attempt(&mut self, number: u64, is_fixed: bool) {
-        self.frames.retain(|(.., statement)| statement.attempt == number);
-        self.others.retain(|(_, statement)| statement.attempt == number);
-        self.attempt = Some(Attempt { number, is_fixed });
+    fn set_attempt(&mut self, number: u64) {
+        self.attempt = Some(number);
+        self.frames.clear();
+        self.others.clear();
     }
 
     /// All that is retained.
-    fn all(&self) -> impl Iterator<Item = (u64, Statement)> {
+    fn all(&self) -> impl Iterator<Item = (u64, Arc<Statement>)> {
         let frames = self.frames.iter().map(|(number, _, statement)| (*number, statement.clone()));
         frames.chain(self.others.iter().cloned())
     }
@@ -472,10 +711,12 @@ impl OfNode {
         let is_new = |known: &Said| match (known, said) {
             (Said::Saved(known), Said::Saved(new)) => new > known,
             (Said::Schedule(known), Said::Schedule(new)) => new.number > known.number,
-            (Said::Written(_), Said::Written(_)) => false,
+            (Said::Links(known), Said::Links(new)) => new.number > known.number,
+            (Said::Written(_), Said::Written(_)) | (Said::Begins(_), Said::Begins(_)) => false,
             _ => true,
         };
         match said {
+            Said::Report(new) => self.reports().count() < 2 && self.reports().all(|one| one != new),
             // Two different ones are a proof.
             Said::Shared(new) => {
                 let is_other = |one: &Shared| one.fingerprint != new.fingerprint;
@@ -488,12 +729,14 @@ impl OfNode {
     /// Retains a statement that is news at a node in this round.
     fn retain(&mut self, number: u64, statement: Statement, round: u64) {
         let Said::Shared(new) = statement.said else {
-            let kind = std::mem::discriminant(&statement.said);
-            self.others.retain(|(_, other)| std::mem::discriminant(&other.said) != kind);
-            return self.others.push((number, statement));
+            let kind = mem::discriminant(&statement.said);
+            if !matches!(statement.said, Said::Report(_)) {
+                self.others.retain(|(_, other)| mem::discriminant(&other.said) != kind);
+            }
+            return self.others.push((number, Arc::new(statement)));
         };
         let at = self.frames.partition_point(|(_, vector, _)| vector.place() <= new.place());
-        self.frames.insert(at, (number, new, statement));
+        self.frames.insert(at, (number, new, Arc::new(statement)));
         if self.frames.len() > MOST_SHARED {
             // What is far ahead of this node must not take the place of what it compares.
             let ahead = round.saturating_add(2 * SHARED_EVERY);

@@ -2,6 +2,7 @@
 //! spanning tree is a, and whose child is c. `commit` and `early_end` have those of the end,
 //! `budgets` what a neighbour may cost.
 
+mod begin;
 mod budgets;
 mod commit;
 mod early_end;
@@ -11,16 +12,16 @@ mod three;
 
 use std::time::Duration;
 
-use self::table::{A, B, C, Table, leaves, origin, ready, report, saved, whole};
+use self::table::{A, B, C, Table, leaves, origin, report, whole};
 use super::{
-    Input, Restored,
+    Effect, Input, Restored,
     event::Event,
     members::{
         assembly::{News, View, statement},
         keys::{Keys, Named},
     },
-    message::{CheckpointSchedule, Reports, StartMessage},
-    statements::Said,
+    message::CheckpointSchedule,
+    statements::{Said, Statement},
 };
 use crate::{
     drive::{Membership, RunError},
@@ -39,21 +40,20 @@ fn a_first_start_with_a_late_node() {
         ["log: linked with 0 (1 of 2)", "Linked { peer: NodeId(0), up: 1, links: 2 }"]
     );
     b.facts.missing = vec![(C, "no contact yet".into())];
-    assert_eq!(b.after(0.1), ["to 0: node 1 waits for 2 (no contact yet)"]);
+    assert_eq!(b.after(0.1), ["tell 1 reports []"]);
     assert_eq!(b.after(0.1), [] as [&str; 0], "nothing is new");
     let waits = b.after(5.0);
     assert_eq!(
         waits[..2],
-        ["to 0: node 1 waits for 2 (no contact yet)", "warn: node 1 waits for 2 (no contact yet)"]
+        ["tell 1 reports [], 1 is linked with 0 of 2", "warn: node 1 waits for 2 (no contact yet)"]
     );
     // It comes late, with a frame that is held.
     b.facts.missing.clear();
     b.event(Event::Up(C));
-    b.event(Event::Start { from: C, message: ready(C, &[]) });
-    assert_eq!(b.after(0.1)[..1], ["to 0: ready [1, 2]"]);
-    let message = b.begin(&[], &[]);
-    b.event(Event::Start { from: A, message });
-    assert_eq!(b.after(0.1), ["to 2: begin after 0", "restore round 0"]);
+    b.reported(&[], &[]);
+    let begins = b.after(0.1);
+    assert!(begins[0].ends_with("1 is linked with 2 of 2"), "{begins:?}");
+    assert_eq!(begins[1..], ["restore round 0"]);
     let started = b.input(Input::Restored(Ok(None)));
     assert_eq!(started[0], "begin after 0");
     assert!(b.cluster.is_in_rounds());
@@ -102,14 +102,9 @@ fn a_restart_of_a_neighbour_in_each_phase() {
     assert_eq!(effects[1..], again);
     // It meets the others with the checkpoints that it has, and resumes where all can.
     b.opened(&[2]);
-    for peer in [A, C] {
-        b.event(Event::Up(peer));
-    }
-    b.event(Event::Start { from: C, message: ready(C, &[2]) });
-    assert_eq!(b.after(0.1)[..1], ["to 0: ready [1, 2]"]);
-    let message = b.begin(&[2], &[2]);
-    b.event(Event::Start { from: A, message });
-    assert_eq!(b.after(0.1), ["to 2: begin after 2", "restore round 2"]);
+    b.linked();
+    b.reported(&[2], &[2]);
+    assert_eq!(b.after(0.1)[1..], ["restore round 2"]);
     let snapshot = gossip::snapshot::Snapshot {
         rounds: crate::units::Round(2),
         x: vec![0.0; whole.design.parameters()],
@@ -165,18 +160,16 @@ fn restarts_have_a_budget() {
 
 /// What a node reports of its checkpoints has its signature: who changes that is refused.
 #[test]
-fn a_parent_that_changes_a_report_is_refused() {
+fn one_that_changes_a_report_is_refused() {
     let whole = whole(&["absence.policy=continue"]);
     let mut b = Table::new(&whole, true);
     b.opened(&[2]);
-    for peer in [A, C] {
-        b.event(Event::Up(peer));
-    }
-    let StartMessage::Begin(mut reports) = b.begin(&[], &[2]) else { unreachable!() };
-    reports.nodes[2].kept.clear();
-    let message = StartMessage::Begin(reports);
-    let effects = b.event(Event::Start { from: A, message });
-    let text = "it reports checkpoints that node 2 has not signed";
+    b.linked();
+    let changed = Said::Report(report(&[]));
+    let statement = Statement::signed(&Named(C), (C, C), (0, 0), Said::Report(report(&[2])));
+    let batch = vec![Statement { said: changed, ..statement }].into();
+    let effects = b.event(Event::Told { from: A, batch });
+    let text = "it passes on what node 2 has not signed";
     assert!(effects[0].contains(text), "{effects:?}");
     assert!(effects[0].ends_with("this node refuses node 0 for 60 s"), "{effects:?}");
     assert_eq!(
@@ -185,32 +178,48 @@ fn a_parent_that_changes_a_report_is_refused() {
     );
 }
 
-/// Neither a report of this node from before its program was started again, nor fewer nodes than a
-/// quorum, remove its checkpoints.
+/// Fewer nodes than a quorum remove no checkpoints.
 #[test]
 fn a_node_whose_checkpoints_all_have_had_does_not_begin_without_them() {
     let whole = whole(&[]);
-    let meets = || {
-        let mut b = Table::new(&whole, true);
-        b.opened(&[2]);
-        for peer in [A, C] {
-            b.event(Event::Up(peer));
-        }
-        b.event(Event::Start { from: C, message: ready(C, &[]) });
-        b.after(0.1);
-        b
-    };
-    let mut b = meets();
-    let StartMessage::Begin(mut reports) = b.begin(&[2], &[2]) else { unreachable!() };
-    reports.nodes[1] = report(B, 0, &saved(&[]));
-    b.event(Event::Start { from: A, message: StartMessage::Begin(reports) });
-    assert_eq!(b.after(0.1), [] as [&str; 0], "it waits for its own report");
-    let mut b = meets();
-    let message = b.begin(&[], &[]);
-    b.event(Event::Start { from: A, message });
+    let mut b = Table::new(&whole, true);
+    b.opened(&[2]);
+    b.linked();
+    b.reported(&[], &[]);
     let ended = b.after(0.1);
     let text = "of round 2 and before stay as they are: fewer than 2 nodes report the same";
-    assert!(ended[1].contains(text), "{ended:?}");
+    assert!(ended.iter().any(|effect| effect.contains(text)), "{ended:?}");
+}
+
+/// A node hears of a report that it has signed before its clock was put back: its attempts go on
+/// from there. In the rounds another report of a node counts only if by it the run begins
+/// elsewhere.
+#[test]
+fn reports_of_earlier_and_later_attempts() {
+    let whole = whole(&[]);
+    let of = |node: NodeId, attempt, said| {
+        Statement::signed(&Named(node), (node, node), (0, attempt), said)
+    };
+    let told = |statement: Statement| Event::Told { from: A, batch: vec![statement].into() };
+    let mut b = Table::new(&whole, true);
+    b.opened(&[2]);
+    b.linked();
+    b.event(told(of(B, 7, Said::Report(report(&[])))));
+    let tick = b.tick(0.1);
+    let effects = b.effects(tick);
+    let [Effect::Tell(all)] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(all.statements[0].1.attempt, 8);
+    // Reports of other attempts than those with which the neighbours are linked begin nothing.
+    b.reported(&[2], &[2]);
+    assert!(!b.after(0.1).iter().any(|effect| effect.starts_with("restore")));
+
+    let mut b = Table::new(&whole, false);
+    b.started();
+    assert_eq!(b.event(told(of(C, 1, Said::Report(report(&[]))))), [""; 0], "started again");
+    assert_eq!(b.event(told(of(C, 2, Said::Report(report(&[2]))))), [""; 0], "one is no quorum");
+    let effects = b.event(told(of(A, 1, Said::Report(report(&[2])))));
+    assert_eq!(effects[0], "salvage");
+    assert!(effects[1].starts_with("warn: node 0 was started again"), "{effects:?}");
 }
 
 #[test]
@@ -286,7 +295,7 @@ fn a_loss_is_decided_by_the_others() {
     assert_eq!(b.event(Event::Up(A))[..], ["Linked { peer: NodeId(0), up: 1, links: 2 }"]);
     assert_eq!(b.after(0.1), ["to 0: 1 views, change Some(0)"]);
     let said = News { views: vec![signed(A, view(3, &[B], &[]))] };
-    b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
+    b.event(Event::Chooses { from: A, news: said });
     // Two of three are a quorum, and it is the same for a second.
     assert_eq!(b.after(0.1), ["to 0: 2 views, change Some(0)"]);
     assert_eq!(b.after(1.1), ["record [NodeId(0), NodeId(1)]"], "first of all");
@@ -300,7 +309,7 @@ fn a_loss_is_decided_by_the_others() {
     let members = Membership::after([0].into_iter(), vec![A, B], Vec::new());
     let agreed = View { adopted: members.id, agreed: true, ..view(5, &[B], &[]) };
     let said = News { views: vec![signed(A, agreed)] };
-    b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
+    b.event(Event::Chooses { from: A, news: said });
     let opened = "open 2 members of change 1, 0 links cut, bans [], reset, because of 2";
     assert_eq!(b.after(0.1), [opened]);
     assert_eq!(b.cluster.part().numbers, [A, B, C]);
@@ -333,7 +342,7 @@ fn a_disk_that_does_not_record_ends_the_choice() {
     let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
     let mut b = Table::without_c(&whole);
     let said = News { views: vec![signed(A, view(3, &[B], &[]))] };
-    b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
+    b.event(Event::Chooses { from: A, news: said });
     b.after(0.1);
     assert_eq!(b.after(1.1), ["record [NodeId(0), NodeId(1)]"]);
     let error = RunError::Host("the disk is full".into());
@@ -358,7 +367,7 @@ fn a_link_that_breaks_again_and_again_is_not_awaited() {
         }
         b.event(Event::Up(C));
         let said = News { views: vec![signed(A, view(3, &[B], &[C]))] };
-        b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
+        b.event(Event::Chooses { from: A, news: said });
         b.after(0.1);
         b.after(1.1)
     };
@@ -391,7 +400,7 @@ fn a_second_loss_during_a_decision_leaves_a_minority() {
     let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
     let mut b = Table::without_c(&whole);
     let said = News { views: vec![signed(A, view(3, &[B], &[]))] };
-    b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
+    b.event(Event::Chooses { from: A, news: said });
     b.after(0.5);
     let lost = b.event(Event::Lost { peer: A, reason: "reset".into() });
     assert_eq!(lost, ["lost 0: reset"]);
@@ -403,7 +412,7 @@ fn a_second_loss_during_a_decision_leaves_a_minority() {
     // It comes up again, with the same node: both decide.
     b.event(Event::Up(A));
     let said = News { views: vec![signed(A, view(4, &[B], &[]))] };
-    b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
+    b.event(Event::Chooses { from: A, news: said });
     b.after(0.1);
     assert_eq!(b.after(1.1), ["record [NodeId(0), NodeId(1)]"]);
 }
@@ -418,11 +427,9 @@ fn a_node_that_returns_takes_part_after_the_next_checkpoint() {
     assert_eq!(b.first, ["open 2 members of change 1, 0 links cut, bans []"]);
     b.opened(&[]);
     b.event(Event::Up(A));
-    assert_eq!(b.after(0.1), ["to 0: ready [1]"]);
-    let nodes = [A, B].map(|node| report(node, members.id, &saved(&[]))).to_vec();
-    let message = StartMessage::Begin(Reports { nodes, histories: Vec::new() });
-    b.event(Event::Start { from: A, message });
-    assert_eq!(b.after(0.1), ["restore round 0"]);
+    assert_eq!(b.after(0.1), ["tell 1 reports []"]);
+    b.reports(A, &[], 1);
+    assert_eq!(b.after(0.1)[1..], ["restore round 0"]);
     b.input(Input::Restored(Ok(None)));
     // Node c visits: it is no member.
     let visitor = b.cluster.part().neighbours[1].node;
@@ -454,7 +461,7 @@ fn a_node_that_returns_takes_part_after_the_next_checkpoint() {
         signed(C, view(1, &[B], &[])),
     ];
     let said = News { views };
-    b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
+    b.event(Event::Chooses { from: A, news: said });
     assert_eq!(b.after(0.1).last().unwrap(), "record [NodeId(0), NodeId(1), NodeId(2)]");
 }
 
@@ -464,14 +471,9 @@ fn a_lost_disk() {
     let whole = whole(&[]);
     let mut b = Table::new(&whole, false);
     b.opened(&[]);
-    for peer in [A, C] {
-        b.event(Event::Up(peer));
-    }
-    b.event(Event::Start { from: C, message: ready(C, &[2]) });
-    b.after(0.1);
-    let message = b.begin(&[2], &[2]);
-    b.event(Event::Start { from: A, message });
-    assert_eq!(b.after(0.1), ["to 2: begin after 2", "restore round 2"]);
+    b.linked();
+    b.reported(&[2], &[2]);
+    assert_eq!(b.after(0.1)[1..], ["restore round 2"]);
     let started = b.input(Input::Restored(Ok(None)));
     assert_eq!(
         started[..3],
@@ -492,7 +494,7 @@ fn a_statement_without_its_signature_costs_its_bringer_the_link() {
     let forged = View { over: true, ..view(9, &[], &[]) };
     let signature = Named(A).sign(&statement(C, &forged));
     let said = News { views: vec![(C, View { signature, ..forged })] };
-    let effects = b.event(Event::Start { from: A, message: StartMessage::Assembly(said) });
+    let effects = b.event(Event::Chooses { from: A, news: said });
     assert_eq!(
         effects,
         [

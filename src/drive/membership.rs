@@ -98,6 +98,11 @@ impl Change {
         u64::from_le_bytes(*hash.first_chunk().expect("32 bytes"))
     }
 
+    /// About how many bytes it has in a message.
+    pub(crate) fn length(&self) -> usize {
+        40 + 4 * (self.members.len() + 2 * self.cut.len() + self.models.len())
+    }
+
     /// Whether a run of so many rounds whose newest membership has this id can have had it after
     /// the other one.
     pub(crate) fn can_follow(&self, before: Option<&Change>, newest: u64, rounds: u64) -> bool {

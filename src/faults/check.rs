@@ -16,15 +16,15 @@
 //! * *end*: a run ends within its [bound](World::bound), if the nodes that are not hostile can
 //!   reach each other and are a quorum.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use super::{hostile::Hostile, journal::Id, world::World};
 use crate::{
     cluster::{
         Opening, Outcome,
         members::{assembly::check::check_adopted, setbacks},
-        message::{Beginning, StartMessage},
-        statements::{Said, Statement},
+        message::Beginning,
+        statements::{All, Said, Statement},
     },
     data::Disk,
     digest,
@@ -120,12 +120,16 @@ impl World<'_> {
             all.any(|checkpoint| self.was_at_quorum(*checkpoint))
         });
         let program = self.machines[node.index()].program.as_ref();
-        let reports = program.and_then(|program| Some((program.begins.as_ref()?, program)));
-        let own = reports.and_then(|(reports, program)| {
+        let common = program.and_then(|program| {
             let me = program.cluster.part().id;
-            reports.nodes.iter().find(|report| report.node == me)
+            let mut said = program.statements.statements.iter();
+            said.find_map(|(_, one)| match &one.said {
+                Said::Report(own) if one.node == me => {
+                    Some((own.common.membership, own.common.rounds))
+                }
+                _ => None,
+            })
         });
-        let common = own.map(|own| (own.common.membership, own.common.rounds));
         let is_known = |removed: &&Id| common.is_none_or(|common| **removed <= common);
         let removed = before.iter().filter(|checkpoint| !after.contains(checkpoint));
         for removed in removed.filter(is_known) {
@@ -160,6 +164,7 @@ impl World<'_> {
     pub(super) fn check_begins(&mut self, node: NodeId, at: &Beginning) {
         let now = self.now();
         self.journal.begun.insert(node, (at.rounds, now));
+        self.journal.has_begun |= self.is_honest(node);
         if at.rounds == 0 || self.hostile.is_none() || !self.is_honest(node) {
             return;
         }
@@ -244,28 +249,20 @@ impl World<'_> {
 
     /// A node tells others what is new of these statements: that it has a checkpoint, unless that
     /// is where it has begun.
-    pub(super) fn check_told(&self, node: NodeId, statements: &[(u64, Statement)]) {
+    pub(super) fn check_told(&self, node: NodeId, all: &All) {
         let Some(program) = &self.machines[node.index()].program else { return };
         let me = program.cluster.part().id;
-        let told = program.statements.last().map_or(0, |(number, _)| *number);
+        let told = program.statements.statements.last().map_or(0, |(number, _)| *number);
         let begun = self.journal.begun.get(&node).map_or(0, |(rounds, _)| *rounds);
-        for (number, Statement { node: of, said, .. }) in statements {
-            if let Said::Saved(rounds) = said
-                && (*number > told && *of == me && *rounds != begun)
-            {
-                self.check_reported(node, *rounds);
+        let is_news = |(number, one): &&(u64, Arc<Statement>)| *number > told && one.node == me;
+        for (_, statement) in all.statements.iter().filter(is_news) {
+            match &statement.said {
+                Said::Saved(rounds) if *rounds != begun => self.check_reported(node, *rounds),
+                Said::Report(report) => {
+                    report.kept.iter().for_each(|kept| self.check_reported(node, kept.rounds));
+                }
+                _ => {}
             }
-        }
-    }
-
-    /// A node says which checkpoints it has.
-    pub(super) fn check_said(&self, node: NodeId, message: &StartMessage) {
-        let Some(program) = &self.machines[node.index()].program else { return };
-        let StartMessage::Ready(reports) = message else { return };
-        let me = program.cluster.part().id;
-        let own = reports.nodes.iter().filter(|report| report.node == me);
-        for checkpoint in own.flat_map(|report| &report.kept) {
-            self.check_reported(node, checkpoint.rounds);
         }
     }
 

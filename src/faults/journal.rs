@@ -29,6 +29,8 @@ pub(super) struct Journal {
     /// it has written a checkpoint since.
     pub choices: BTreeMap<NodeId, u32>,
     pub begun: BTreeMap<NodeId, (u64, Time)>,
+    /// Whether the rounds have begun at any node but the hostile one.
+    pub has_begun: bool,
     /// Who refuses whom until when: each is checked once, as the cause may be gone later.
     pub bans: BTreeSet<(NodeId, NodeId, Instant)>,
     /// Nodes that ordinary faults concern: others may have to wait for them.

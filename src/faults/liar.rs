@@ -9,8 +9,8 @@ use crate::{
             assembly::{News, View, statement},
             keys::{Keys, Named},
         },
-        message::{CheckpointId, CheckpointSchedule, Reports, StartMessage},
-        statements::{Said, Statement},
+        message::CheckpointSchedule,
+        statements::{Batch, Said, Statement},
     },
     drive::Membership,
     gossip::{
@@ -31,8 +31,6 @@ pub(super) enum Lie {
     Withdraws,
     /// It says that all others take the run for over.
     Forges,
-    /// It says that it has a checkpoint of far later members, and asks to begin there.
-    Dictates,
     /// It says of itself, and as node 0 of all, what would have others remove their checkpoints,
     /// write others all the time, or never hear of a later one.
     Deletes,
@@ -49,8 +47,8 @@ pub(super) enum Lie {
     TwoFaced(u64),
 }
 
-pub(super) const LIES: [Lie; 6] =
-    [Lie::Raises, Lie::Withdraws, Lie::Forges, Lie::Dictates, Lie::Deletes, Lie::Counterfeits];
+pub(super) const LIES: [Lie; 5] =
+    [Lie::Raises, Lie::Withdraws, Lie::Forges, Lie::Deletes, Lie::Counterfeits];
 
 /// The flights of the tree: sums before the rounds, the mean and the records after them.
 pub(super) const TREE: [Lie; 3] = [Lie::Tree(SETUP), Lie::Tree(MEAN), Lie::Tree(SUMMARY)];
@@ -123,7 +121,7 @@ impl Liar {
         let all: Vec<NodeId> = (0..topology.nodes()).map(NodeId::from).collect();
         let others: Vec<NodeId> = all.iter().copied().filter(|node| *node != self.node).collect();
         match (self.lie, message) {
-            (Lie::Raises | Lie::Withdraws, Message::Start(StartMessage::Assembly(mut news))) => {
+            (Lie::Raises | Lie::Withdraws, Message::Chooses(mut news)) => {
                 for (node, view) in news.views.iter_mut().filter(|(node, _)| *node == self.node) {
                     view.number += self.times;
                     match self.lie {
@@ -138,9 +136,9 @@ impl Liar {
                     }
                     view.signature = Named(*node).sign(&statement(*node, view));
                 }
-                Message::Start(StartMessage::Assembly(news))
+                Message::Chooses(news)
             }
-            (Lie::Forges, Message::Start(StartMessage::Assembly(_))) => {
+            (Lie::Forges, Message::Chooses(_)) => {
                 let view = |node: &NodeId| {
                     let choice = 1_000 + self.times;
                     let view = View { choice, over: true, started: true, ..View::default() };
@@ -149,27 +147,25 @@ impl Liar {
                     (*node, View { signature, ..view })
                 };
                 let news = News { views: others.iter().map(view).collect() };
-                Message::Start(StartMessage::Assembly(news))
+                Message::Chooses(news)
             }
-            (Lie::Dictates, Message::Start(StartMessage::Ready(reports))) => {
-                Message::Start(StartMessage::Ready(dictated(reports)))
-            }
-            (Lie::Dictates, Message::Start(StartMessage::Begin(reports))) => {
-                Message::Start(StartMessage::Begin(dictated(reports)))
-            }
-            (Lie::Deletes | Lie::Counterfeits, Message::Statements(mut statements)) => {
-                let more = self.statements(&statements, whole.design.experiment.run.rounds);
-                statements.extend(more);
-                Message::Statements(statements)
+            (Lie::Deletes | Lie::Counterfeits, Message::Statements(mut batch))
+                if batch.statements.iter().any(|one| matches!(one.said, Said::Saved(_))) =>
+            {
+                let more = self.statements(&batch, whole.design.experiment.run.rounds);
+                batch.statements.extend(more);
+                Message::Statements(batch)
             }
             (_, message) => message,
         }
     }
 
     /// What it adds to these statements, in its own name or in that of another node.
-    fn statements(&self, all: &[Statement], rounds: u64) -> Vec<Statement> {
+    fn statements(&self, batch: &Batch, rounds: u64) -> Vec<Statement> {
         let names = |node: NodeId| (node == self.node) == (self.lie == Lie::Deletes);
-        let Some(one) = all.iter().find(|one| names(one.node)) else { return Vec::new() };
+        let Some(one) = batch.statements.iter().find(|one| names(one.node)) else {
+            return Vec::new();
+        };
         // As long as all are members, they have their numbers in the topology.
         let says = |said| {
             let (keys, numbers) = (Named(self.node), (one.node, one.node));
@@ -180,15 +176,6 @@ impl Liar {
         let schedules = (one.node == NodeId(0)).then_some(Said::Schedule(of_all));
         schedules.into_iter().chain([Said::Saved(common)]).map(says).collect()
     }
-}
-
-/// Reports of a checkpoint of far later members. Before the rounds there is nothing to dictate.
-fn dictated(mut reports: Reports) -> Reports {
-    let far = CheckpointId::new(9 << 32, 1, &[]);
-    if reports.nodes.iter().any(|report| !report.kept.is_empty()) {
-        reports.nodes.iter_mut().for_each(|report| report.kept = vec![far]);
-    }
-    reports
 }
 
 /// The first byte of the last number of another node's record, if it has one, among these records.

@@ -4,12 +4,7 @@ use std::{collections::VecDeque, path::Path, sync::Arc};
 
 use super::disk::Memory;
 use crate::{
-    cluster::{
-        Cluster, Input,
-        members::ban::Ban,
-        message::{Origin, Reports},
-        statements::Retained,
-    },
+    cluster::{Cluster, Input, members::ban::Ban, message::Origin, statements::Retained},
     config::ConfigError,
     drive::{Elapsed, Ended, Learner},
     gossip::Traffic,
@@ -49,8 +44,6 @@ pub(super) struct Program<'a> {
     pub bans: Vec<(NodeId, Ban)>,
     /// Whether the rounds have begun over these links.
     pub begun: bool,
-    /// The reports by which they have begun, for neighbours that connect later.
-    pub begins: Option<Reports>,
     /// The bytes of frames that they have carried.
     pub bytes: u64,
     pub inputs: VecDeque<Input>,
@@ -107,7 +100,6 @@ impl<'a> Program<'a> {
             chooses: false,
             bans: Vec::new(),
             begun: false,
-            begins: None,
             bytes: 0,
             inputs: VecDeque::new(),
             computing: false,

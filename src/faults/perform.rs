@@ -12,8 +12,8 @@ use crate::{
         Cluster, Effect, Facts, Input, Opened, Opening, Outcome, Restored, Terms,
         event::Event,
         kept::{self, Place},
-        members::keys::Named,
-        message::{Beginning, Reports, Stamp, StartMessage},
+        members::{assembly::News, keys::Named},
+        message::{Beginning, Stamp},
         statements::Retained,
         waiting::{
             limits::Limits,
@@ -220,7 +220,7 @@ impl World<'_> {
                 let opened = self.open(node, &opening);
                 self.reply(node, Input::Opened(opened));
             }
-            Effect::SendStart { to, message } => self.send_start(node, to, message),
+            Effect::SendNews { to, news } => self.send_news(node, to, news),
             Effect::Tell(statements) => self.tell_all(node, statements),
             Effect::Pace { waits_for, share } => {
                 if let Some(program) = &mut self.machines[node.index()].program {
@@ -229,8 +229,8 @@ impl World<'_> {
                     program.share = share;
                 }
             }
-            Effect::Restore { at, node: place, reports } => {
-                let restored = self.restore(node, &at, (place, reports));
+            Effect::Restore { at, node: place } => {
+                let restored = self.restore(node, &at, place);
                 self.reply(node, Input::Restored(restored));
             }
             Effect::Begin { at, node: place } => self.begin_rounds(node, &at, place),
@@ -309,7 +309,7 @@ impl World<'_> {
         machine.rounds = rounds.0;
     }
 
-    fn stop_computing(&mut self, node: NodeId) {
+    pub(super) fn stop_computing(&mut self, node: NodeId) {
         if let Some(program) = &mut self.machines[node.index()].program {
             program.computing = false;
         }
@@ -341,7 +341,7 @@ impl World<'_> {
                 }
             },
             gossip::Effect::RoundDone(done) => {
-                (program.traffic, program.computing) = (done.traffic, false);
+                program.traffic = done.traffic;
                 let elapsed = program.elapsed(now);
                 self.observer.round(node, elapsed, done);
                 machine.rounds += 1;
@@ -416,7 +416,7 @@ impl World<'_> {
         (program.because, program.closing) = (Some(opening.because.clone()), None);
         program.statements = Retained::default();
         program.bans.clone_from(&opening.bans);
-        (program.begun, program.begins, program.computing) = (false, None, false);
+        (program.begun, program.computing) = (false, false);
         (program.bytes, program.waits_for, program.share) = (0, Vec::new(), None);
         if opening.resets {
             let learner = &mut program.learner;
@@ -434,15 +434,13 @@ impl World<'_> {
         Ok(Opened { attempt: incarnation, setup, saved, ..Opened::default() })
     }
 
-    fn send_start(&mut self, node: NodeId, to: NodeId, message: StartMessage) {
-        #[cfg(test)]
-        self.check_said(node, &message);
+    fn send_news(&mut self, node: NodeId, to: NodeId, news: News) {
         let Some(program) = &self.machines[node.index()].program else { return };
         let to = program.number(to);
         let wire = self.wire_between(node, to);
         let side = self.wires[wire].side(node);
         if self.wires[wire].sides[side].up {
-            self.say(wire, side, Message::Start(message));
+            self.say(wire, side, Message::Chooses(news));
         }
     }
 
@@ -451,11 +449,11 @@ impl World<'_> {
         &mut self,
         node: NodeId,
         at: &Beginning,
-        (place, reports): (NodeId, Reports),
+        place: NodeId,
     ) -> Result<Option<Restored>, RunError> {
         let machine = &mut self.machines[node.index()];
         let Some(program) = &mut machine.program else { return Ok(None) };
-        (program.begun, program.begins) = (true, Some(reports));
+        program.begun = true;
         let kept = Some(&program.checkpoints);
         let Place { restored, before, setup } =
             kept::put_back(place, at, kept, None, &mut *program.learner)?;

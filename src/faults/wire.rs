@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use litemap::LiteMap;
 
 use crate::{
-    cluster::{Input, message::StartMessage, statements::Statement},
+    cluster::{Input, members::assembly::News, statements::Batch},
     gossip::Cause,
     status::Passed,
     units::{NodeId, Time},
@@ -14,8 +14,8 @@ use crate::{
 /// A message of a link.
 #[derive(Clone, Debug)]
 pub(super) enum Message {
-    Start(StartMessage),
-    Statements(Vec<Statement>),
+    Chooses(News),
+    Statements(Batch),
     Goodbye(Option<Cause>),
     Records(Vec<Passed>),
 }

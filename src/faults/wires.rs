@@ -15,8 +15,7 @@ use crate::{
         Input,
         begin::meeting::{Meeting, meet},
         event::Event,
-        message::StartMessage,
-        statements::news,
+        statements::{Batch, news},
     },
     gossip::{Cause, frame::ENVELOPE},
     units::{NodeId, Time},
@@ -181,12 +180,6 @@ impl World<'_> {
             None => Event::Up(peer),
         };
         self.tell(wire, side, event);
-        // It may have missed that the run has begun.
-        let machine = self.wires[wire].ends[side];
-        let program = self.machines[machine.index()].program.as_ref();
-        if let Some(reports) = program.and_then(|program| program.begins.clone()) {
-            self.say(wire, side, Message::Start(StartMessage::Begin(reports)));
-        }
         self.pass_on(wire, side);
     }
 
@@ -222,10 +215,11 @@ impl World<'_> {
         let machine = self.wires[wire].ends[side];
         let Some(program) = &self.machines[machine.index()].program else { return };
         let (end, all) = (&mut self.wires[wire].sides[side], program.statements.clone());
-        let statements = if end.up { news(&all, &mut end.told) } else { Vec::new() };
-        if !statements.is_empty() {
-            self.say(wire, side, Message::Statements(statements));
-        }
+        let news: Vec<Batch> = match end.up {
+            true => std::iter::from_fn(|| news(&all, &mut end.told)).collect(),
+            false => Vec::new(),
+        };
+        news.into_iter().for_each(|batch| self.say(wire, side, Message::Statements(batch)));
     }
 
     /// Queues a frame.
@@ -335,11 +329,8 @@ impl World<'_> {
                 }
                 return;
             }
-            Message::Start(
-                StartMessage::Ready(_) | StartMessage::Waiting(_) | StartMessage::Begin(_),
-            ) if begun => return,
-            Message::Start(message) => Event::Start { from: peer, message },
-            Message::Statements(statements) => Event::Told { from: peer, statements },
+            Message::Chooses(news) => Event::Chooses { from: peer, news },
+            Message::Statements(batch) => Event::Told { from: peer, batch },
             // Before the run it means the loss of the link only.
             Message::Goodbye(None) if !begun && !closes => return self.close(wire),
             Message::Goodbye(None) => {

@@ -12,9 +12,10 @@ use super::{
     wire::{End, Happening, Wire},
 };
 use crate::{
-    cluster::Input,
+    cluster::{Input, event::Event},
     digest,
     drive::{Membership, Observer, RunError},
+    gossip,
     links::{Conditions, Lines, Queue},
     run::Whole,
     units::{NodeId, Round, Time},
@@ -202,12 +203,13 @@ impl<'a> World<'a> {
         (self.end(), times)
     }
 
-    /// The same, and the hostile member.
+    /// The same, with the hostile member, and whether the rounds have begun elsewhere.
     #[cfg(test)]
-    pub(super) fn run_with_hostile(mut self) -> (Story, super::hostile::Hostile) {
+    pub(super) fn run_with_hostile(mut self) -> (Story, super::hostile::Hostile, bool) {
         self.pass_time();
         let hostile = self.hostile.take().expect("a run with a hostile member");
-        (self.end(), hostile)
+        let has_begun = self.journal.has_begun;
+        (self.end(), hostile, has_begun)
     }
 
     fn pass_time(&mut self) {
@@ -252,6 +254,11 @@ impl<'a> World<'a> {
             Happening::Start(machine) => self.start(machine),
             Happening::Input { machine, generation, input } => {
                 if self.incarnation(machine) == Some(generation) {
+                    if let Input::Event(Event::Computed(done)) = &input
+                        && !matches!(done, gossip::Input::Part { .. })
+                    {
+                        self.stop_computing(machine);
+                    }
                     self.feed(machine, input);
                 }
             }

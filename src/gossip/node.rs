@@ -648,6 +648,11 @@ impl Node {
             let snapshot = self.snapshot();
             // A run must be able to continue from it.
             self.growth.check(round, snapshot.model.as_ref().unwrap_or(&snapshot.x))?;
+            for (_, kept) in &snapshot.rule.vectors {
+                if kept.len() == self.parameters {
+                    self.growth.check_kept(round, kept)?;
+                }
+            }
             out.push(Effect::Snapshot(Box::new(snapshot)));
         }
         Ok(())

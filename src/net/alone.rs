@@ -31,6 +31,8 @@ use super::{
     },
     upnp::{self, Forwarding},
 };
+#[cfg(feature = "internals")]
+use crate::cluster::statements::{Said, Statement};
 use crate::{
     cluster::{
         Opening,
@@ -44,14 +46,6 @@ use crate::{
     run::{Checkpoints, Design, Security},
     status::Board,
     units::NodeId,
-};
-#[cfg(feature = "internals")]
-use crate::{
-    cluster::{
-        members::keys::OfMembers,
-        message::{CheckpointReport, Reports, Saved, StartMessage},
-    },
-    drive::Membership,
 };
 
 /// Where a node is in its network: its number, its addresses, the neighbours that it dials.
@@ -264,14 +258,11 @@ impl Site {
         Ok(Site { place, keys, board, ends: Arc::default() })
     }
 
-    /// What this node reports before its first attempt: no checkpoints.
+    /// Signs what this node says in its first attempt, while all nodes are members.
     #[cfg(feature = "internals")]
-    pub(crate) fn ready(&self, design: &Design) -> StartMessage {
-        let (node, all) = (self.place.node, Membership::all(design.topology.nodes()));
-        let part = Part::new(design, node, all).expect("all nodes can be members");
-        let signer = OfMembers::new(&self.keys, &part, Vec::new());
-        let report = CheckpointReport::new((node, 1), &Saved::default(), &signer);
-        StartMessage::Ready(Reports { nodes: vec![report], histories: Vec::new() })
+    pub(crate) fn signer(&self) -> impl Fn(Said) -> Statement + Send + Sync + use<> {
+        let (me, keys) = (self.place.node, Arc::clone(&self.keys));
+        move |said| Statement::signed(&*keys, (me, me), (0, 1), said)
     }
 }
 

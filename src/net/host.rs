@@ -29,7 +29,7 @@ use super::{
     driver::status::Status,
     link::{
         handshake::{Purpose, protocol},
-        hello::{RunCard, sentence},
+        hello::RunCard,
         limits::Deadlines,
         programs::Programs,
         session::{Inbox, RETURNED, random},
@@ -47,7 +47,11 @@ use super::{
     },
 };
 use crate::{
-    cluster::{event::Event, message::StartMessage, statements::Retained},
+    cluster::{
+        event::Event,
+        members::assembly::News,
+        statements::{All, Retained},
+    },
     config::ConfigError,
     gossip::Cause,
     mixing::Topology,
@@ -132,7 +136,7 @@ pub struct Host {
 struct Handles {
     frames: mpsc::Sender<Arc<Vec<u8>>>,
     spare: mpsc::Sender<Vec<u8>>,
-    start_messages: watch::Sender<Option<StartMessage>>,
+    news: watch::Sender<Option<News>>,
 }
 
 /// What all links of a host have in common.
@@ -156,7 +160,7 @@ impl Common<'_> {
     ) -> Result<(Link, Handles, mpsc::UnboundedSender<Connection>), ConfigError> {
         let (frames, to_send) = mpsc::channel(SLOTS);
         let (spare, returned) = mpsc::channel(RETURNED);
-        let (start_messages, start_receiver) = watch::channel(None);
+        let (news, news_receiver) = watch::channel(None);
         let (connection, connections) = mpsc::unbounded_channel();
         let accept = |purpose| {
             let streams = self.streams.clone().accept(protocol(purpose, &neighbour.peer));
@@ -193,14 +197,14 @@ impl Common<'_> {
             lost: None,
             before: None,
             left: None,
-            start_messages: start_receiver,
+            news: news_receiver,
             leaving: self.leaving.clone(),
             statements: self.statements.clone(),
             events: self.config.events.clone(),
             status: Arc::clone(&self.status),
             close: self.close.clone(),
         };
-        let handles = Handles { frames, spare, start_messages };
+        let handles = Handles { frames, spare, news };
         Ok((link, handles, connection))
     }
 }
@@ -368,15 +372,18 @@ impl Host {
         }
     }
 
-    /// Sends a start message. A new one replaces an older one that was not sent yet.
-    pub fn send_start(&self, to: NodeId, message: StartMessage) {
+    /// Sends what this node knows about the members. It replaces what was not sent yet.
+    pub(crate) fn send_news(&self, to: NodeId, news: News) {
         if let Some(link) = self.links.get(&to) {
-            let message = match message {
-                StartMessage::Waiting(text) => StartMessage::Waiting(sentence(&text)),
-                other => other,
-            };
-            link.start_messages.send_replace(Some(message));
+            link.news.send_replace(Some(news));
         }
+    }
+
+    /// Tells all neighbours what nodes say.
+    #[cfg(feature = "internals")]
+    pub fn say(&self, statements: Vec<crate::cluster::statements::Statement>) {
+        let numbered = (1..).zip(statements.into_iter().map(Arc::new)).collect();
+        self.tell(Arc::new(All { statements: numbered, histories: Vec::new() }));
     }
 
     /// Tells all neighbours those of these statements that are news on their connections.

@@ -36,8 +36,8 @@ pub(crate) use runtime::runtime_for;
 pub use together::{together, together_in};
 
 internals!(crate::cluster::{
-    event::{Difference, Event}, message::{Reports, StartMessage},
-    statements::{Said, Shared, Statement},
+    begin::reports::Report, event::{Difference, Event},
+    statements::{Batch, Links, Said, Shared, Statement},
 });
 
 internals!({

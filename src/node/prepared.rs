@@ -93,10 +93,10 @@ impl Prepared {
         Arc::clone(&self.site.board)
     }
 
-    /// What this node reports before its first attempt: no checkpoints.
+    /// Signs what this node says in its first attempt, while all nodes are members.
     #[cfg(feature = "internals")]
-    pub fn ready(&self) -> net::StartMessage {
-        self.site.ready(&self.design)
+    pub fn signer(&self) -> impl Fn(net::Said) -> net::Statement + Send + Sync + use<> {
+        self.site.signer()
     }
 
     /// The node and its run in one line.

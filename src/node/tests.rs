@@ -5,7 +5,7 @@ use std::{fs, thread, time::Duration};
 
 use crate::{
     cluster::{
-        message::{CheckpointId, StartMessage},
+        message::CheckpointId,
         statements::{Said, Statement},
     },
     experiment::{Experiment, Transport},
@@ -120,14 +120,17 @@ fn check(ended: &[NodeResult]) {
 fn one_that_would_delete_all_checkpoints_deletes_none() {
     check(&run(move |message| match message {
         // In the rounds after the other one has left.
-        Message::Statements(mut statements)
-            if statements.iter().any(|one| matches!(one.said, Said::Saved(150..))) =>
+        Message::Statements(mut batch)
+            if batch.statements.iter().any(|one| matches!(one.said, Said::Saved(150..))) =>
         {
-            let (attempt, signature) = (statements[0].attempt, vec![0; 64]);
+            let (attempt, signature) = (batch.statements[0].attempt, vec![0; 64]);
             let said = Said::Saved(ROUNDS);
-            let forged = |node| Statement { node, attempt, said, signature: signature.clone() };
-            statements.extend([0, 2].map(|node| forged(NodeId(node))));
-            vec![Message::Statements(statements)]
+            let forged = |node| {
+                let (said, signature) = (said.clone(), signature.clone());
+                Statement { node, attempt, said, signature }
+            };
+            batch.statements.extend([0, 2].map(|node| forged(NodeId(node))));
+            vec![Message::Statements(batch)]
         }
         other => vec![other],
     }));
@@ -137,13 +140,16 @@ fn one_that_would_delete_all_checkpoints_deletes_none() {
 #[ignore = "slow"]
 fn one_that_would_dictate_where_to_begin_does_not() {
     check(&run(|message| match message {
-        Message::Start(StartMessage::Ready(mut reports)) => {
-            // Before the rounds there is nothing to dictate: nobody has a checkpoint.
-            if reports.nodes.iter().any(|report| !report.kept.is_empty()) {
-                let far = CheckpointId::new(9 << 32, 1, &[]);
-                reports.nodes.iter_mut().for_each(|report| report.kept = vec![far]);
+        Message::Statements(mut batch) => {
+            for statement in &mut batch.statements {
+                // Before the rounds there is nothing to dictate: nobody has a checkpoint.
+                if let Said::Report(report) = &mut statement.said
+                    && !report.kept.is_empty()
+                {
+                    report.kept = vec![CheckpointId::new(0, 1, &[])];
+                }
             }
-            vec![Message::Start(StartMessage::Ready(reports))]
+            vec![Message::Statements(batch)]
         }
         other => vec![other],
     }));
@@ -170,14 +176,14 @@ fn one_that_says_goodbye_for_another_ends_only_itself() {
 #[ignore = "slow"]
 fn one_that_forges_the_choice_of_members_decides_nothing() {
     check(&run(|message| match message {
-        Message::Start(StartMessage::Assembly(mut news)) => {
+        Message::Chooses(mut news) => {
             for (node, view) in &mut news.views {
                 view.number += 1 << 40;
                 view.adopted = 7 << 32;
                 view.late = (0..NODES as u32).map(NodeId).filter(|other| other != node).collect();
                 view.linked.clear();
             }
-            vec![Message::Start(StartMessage::Assembly(news))]
+            vec![Message::Chooses(news)]
         }
         other => vec![other],
     }));

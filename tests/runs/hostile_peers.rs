@@ -44,7 +44,7 @@ impl Drop for Raw {
 }
 
 impl Raw {
-    /// Dials a node with a neighbour's key and says hello. What the node answers is not read.
+    /// Dials a node with a neighbour's key and says hello. Only its hello is read.
     ///
     /// # Errors
     /// If the node refuses this, or closes the connection.
@@ -74,7 +74,7 @@ impl Raw {
             let mut control = opener.open_stream(peer, protocol("control", me)?).await?;
             say(&mut control, &Message::Hello(hello)).await?;
             // A stream of frames that is older than the node's hello belongs to another connection.
-            control.read_exact(&mut [0; 4]).await?;
+            hear(&mut control).await?;
             let bulk = opener.open_stream(peer, protocol("bulk", me)?).await?;
             let (_, theirs) = inbound.next().await.ok_or("closed")?;
             Ok((control, bulk, theirs))
@@ -87,6 +87,15 @@ impl Raw {
             }
         }
     }
+}
+
+/// The next message of a node.
+pub(crate) async fn hear(control: &mut libp2p::Stream) -> std::io::Result<Message> {
+    let mut length = [0; 4];
+    control.read_exact(&mut length).await?;
+    let mut bytes = vec![0; u32::from_le_bytes(length) as usize];
+    control.read_exact(&mut bytes).await?;
+    gradvine::net::decode(&bytes).map_err(std::io::Error::other)
 }
 
 pub(crate) async fn say(control: &mut libp2p::Stream, message: &Message) -> std::io::Result<()> {

@@ -7,9 +7,8 @@ use gradvine::{
     experiment::{Experiment, Transport},
     learn::{Batch, Objective, Tensor},
     mixing::{FileFormat, Topology},
-    net::{Deadlines, Event, RunCard, StartMessage, free_ports},
+    net::{Deadlines, Event, Links, Report, RunCard, Said, free_ports},
     node::NodeBuilder,
-    units::NodeId,
 };
 
 use crate::links::{End, SOON, keys, runtime};
@@ -49,16 +48,16 @@ fn a_goodbye_in_the_middle_of_a_run_ends_it_at_once() {
 
     let theirs = loop {
         match early.next() {
-            Event::Start { message: StartMessage::Ready(reports), .. } => break reports,
-            Event::Up(_) | Event::Start { .. } | Event::Lost { .. } => {}
+            Event::Told { batch, .. } => break batch.statements[0].attempt,
+            Event::Up(_) | Event::Lost { .. } => {}
             other => panic!("{other:?}"),
         }
     };
     let own = NodeBuilder::new(keys[0].clone(), topology.clone(), experiment.clone());
-    let own = own.objective(Flat::default()).prepare().unwrap().ready();
-    let StartMessage::Ready(mut all) = own else { panic!("{own:?}") };
-    all.nodes.extend(theirs.nodes);
-    early.host.send_start(NodeId(1), StartMessage::Begin(all));
+    let own = own.objective(Flat::default()).prepare().unwrap().signer();
+    let links = Links { number: 1, attempts: vec![Some(theirs)] };
+    let says = [Said::Report(Report::default()), Said::Links(links)];
+    early.host.say(says.map(own).into());
     // The setup comes from the other node first.
     while !matches!(early.next(), Event::Frame { .. }) {}
     let started = Instant::now();

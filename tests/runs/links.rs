@@ -16,7 +16,7 @@ use gradvine::{
     gossip::Cause,
     net::{
         Connecting, Deadlines, Event, Host, HostConfig, Keypair, Multiaddr, Neighbour, PeerId,
-        Reports, RunCard, free_ports,
+        RunCard, free_ports,
     },
     run::Security,
     status::Board,
@@ -177,7 +177,7 @@ fn frames_arrive_in_order_and_goodbyes_end_the_link() {
     }
     // Before the run a goodbye would only be the loss of the link.
     for end in [&a, &b] {
-        end.host.status().begin(Reports::default());
+        end.host.status().begin();
     }
     // The neighbour's goodbye ends the wait, not a deadline: this one is long.
     let finish = |host: Host| {

@@ -2,6 +2,7 @@
 #![cfg(feature = "net")]
 
 use std::{
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -10,7 +11,9 @@ use futures::future::join_all;
 use gradvine::{
     experiment::{Experiment, Transport},
     mixing::{FileFormat, Topology},
-    net::{Keypair, Message, Multiaddr, PeerId, RunCard, StartMessage, free_ports},
+    net::{
+        Keypair, Links, Message, Multiaddr, PeerId, Report, RunCard, Said, Statement, free_ports,
+    },
     node::{EndError, Event, Node, NodeBuilder},
     status::{AtWork, Board, Record},
     units::NodeId,
@@ -21,7 +24,7 @@ use tokio::{
 };
 
 use crate::{
-    hostile_peers::{Raw, say},
+    hostile_peers::{Raw, hear, say},
     leaving::Flat,
     links::{SOON, runtime},
 };
@@ -93,18 +96,23 @@ impl Three {
         self.builder(node).out(self.folder.path().join(NAMES[node])).start()
     }
 
+    fn neighbours(&self, node: usize) -> Vec<NodeId> {
+        self.topology.neighbours(node.into()).to_vec()
+    }
+
     /// Lets a member that does this serve its link with a node, for as long as the runtime lives.
     fn serve(&self, member: usize, node: usize, does: Does, started: watch::Receiver<bool>) {
         let card = RunCard::new(self.builder(node).prepare().unwrap().design());
         let prepared = self.builder(member).prepare().unwrap();
         let hostile = Hostile {
             key: self.keys[member].clone(),
-            ready: prepared.ready(),
+            neighbours: self.neighbours(member),
             node: NodeId::from(member),
             peer: self.keys[node].public().to_peer_id(),
             address: self.addresses[node].parse().unwrap(),
             card,
             board: prepared.board(),
+            signer: Box::new(prepared.signer()),
             does,
             started,
         };
@@ -119,8 +127,9 @@ struct Hostile {
     peer: PeerId,
     address: Multiaddr,
     card: RunCard,
-    /// Its signed report that it has no checkpoints.
-    ready: StartMessage,
+    /// It signs what it says to all others.
+    signer: Box<dyn Fn(Said) -> Statement + Send + Sync>,
+    neighbours: Vec<NodeId>,
     /// It signs what it says there.
     board: Arc<Board>,
     does: Does,
@@ -141,8 +150,25 @@ impl Hostile {
         }
     }
 
+    /// Says that it has no checkpoints, and that it is linked with all its neighbours.
+    async fn links(&self, control: &mut libp2p::Stream) -> std::io::Result<()> {
+        let says = async |control: &mut libp2p::Stream, said: Said| {
+            let statements = vec![(self.signer)(said)];
+            say(control, &Message::Statements(statements.into())).await
+        };
+        says(control, Said::Report(Report::default())).await?;
+        let mut attempts = BTreeMap::new();
+        while !self.neighbours.iter().all(|peer| attempts.contains_key(peer)) {
+            if let Message::Statements(batch) = hear(control).await? {
+                attempts.extend(batch.statements.iter().map(|one| (one.node, one.attempt)));
+            }
+        }
+        let attempts = self.neighbours.iter().map(|peer| Some(attempts[peer])).collect();
+        says(control, Said::Links(Links { number: 1, attempts })).await
+    }
+
     async fn serve(&mut self, mut raw: Raw) -> std::io::Result<()> {
-        say(&mut raw.control, &Message::Start(self.ready.clone())).await?;
+        self.links(&mut raw.control).await?;
         loop {
             let message = match self.does {
                 Does::Nothing => std::future::pending().await,

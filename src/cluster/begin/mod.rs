@@ -1,7 +1,6 @@
 //! Where a run begins or continues: two programs that meet (`meeting`), and all members
-//! (`rendezvous`, `gathering`).
+//! (`rendezvous`, `reports`).
 
-pub(crate) mod gathering;
 pub(crate) mod meeting;
 pub(crate) mod rendezvous;
 pub(crate) mod reports;

@@ -1,40 +1,49 @@
 //! Before the rounds: all members are linked, and agree on the round after which the run continues.
 //!
-//! * Upon a link that comes up or breaks, or a message of a neighbour: [`Gathering`] takes it.
+//! * Each node has signed which checkpoints it has. Once it is linked with all its neighbours, it
+//!   signs that. What nodes have signed goes to [all others](crate::cluster::statements).
+//! * Once all nodes have done so, each decides from the [reports](super::reports) itself where the
+//!   run continues. One whose checkpoints all have had does not begin at round 0 without them.
 //! * Upon frames of a neighbour that starts earlier: they are held until this node starts. Upon
 //!   its restart or its leaving: they are dropped.
 //! * Upon a link whose ends differ: once all neighbours differ from this node, it ends, because its
 //!   own files may be the wrong ones.
-//! * Upon a tick: says what is new to the parent and the children in the spanning tree, begins once
-//!   the root says so, and waits no longer than its limit.
+//! * Upon a tick: tells what is new, begins if it can, and waits no longer than its limit.
 
 use std::{
     collections::BTreeSet,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
 use litemap::LiteMap;
 
-use super::gathering::{Agreed, Gathering};
 use crate::{
     cluster::{
         effect::{Effect, Facts},
         event::{Difference, Event, refusal},
-        members::keys::{Keys, OfMembers},
-        message::{Saved, most_changes},
+        message::{Beginning, CheckpointId, Saved, most_changes},
         part::Part,
+        statements::Statements,
         waiting::limits::WARNING_INTERVAL,
     },
     config::ConfigError,
     drive::{Absence, RunError, Waiting},
-    gossip::Failure,
     units::{NodeId, Round},
 };
 
+/// How often a node says which links it lacks, at the most.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a linked neighbour has to sign its report, and that it is linked. Where members are
+/// chosen, it is late after half of `run.patience_s`: others may have begun, and wait.
+const ANSWER: Duration = Duration::from_secs(5);
+
 /// A node before the run begins or continues.
 pub(crate) struct Rendezvous {
-    gathering: Gathering,
+    /// The neighbours whose link is not yet up.
+    missing: BTreeSet<NodeId>,
+    /// When this node may say again which links it lacks.
+    next_links: Instant,
     /// Frames of neighbours that have started earlier, in order.
     early: Vec<Event>,
     differences: LiteMap<NodeId, Difference>,
@@ -51,30 +60,22 @@ pub(crate) struct Rendezvous {
     may_continue: bool,
     /// The rounds of this node's newest checkpoint.
     newest: u64,
+    /// The newest one that all members have had.
+    common: CheckpointId,
 }
 
 impl Rendezvous {
-    /// Begins now. `saved` are this node's checkpoints, which it reports in this attempt; `limit`
-    /// says how long it waits, and `may_continue` whether the run can continue without nodes.
+    /// Begins now. `saved` are this node's checkpoints; `limit` says how long it waits, and
+    /// `may_continue` whether the run can continue without nodes.
     pub(crate) fn new(
         now: Instant,
         part: &Part<'_>,
-        keys: &Arc<dyn Keys>,
-        (saved, attempt): (Saved, u64),
+        saved: &Saved,
         (limit, may_continue): (Option<Duration>, bool),
     ) -> Rendezvous {
-        let newest = saved.kept.last().map_or(0, |newest| newest.rounds);
-        let experiment = &part.whole.experiment;
-        let quorum = experiment.absence.quorum_of(part.whole.topology.nodes());
-        let gathering = Gathering::new(
-            (part.topology(), part.id),
-            part.membership.clone(),
-            (experiment.run.rounds, quorum),
-            Arc::new(OfMembers::new(keys, part, Vec::new())),
-            (saved, attempt),
-        );
         Rendezvous {
-            gathering,
+            missing: part.topology().neighbours(part.id).iter().copied().collect(),
+            next_links: now + PAUSE,
             early: Vec::new(),
             differences: LiteMap::new(),
             refusing: BTreeSet::new(),
@@ -84,7 +85,8 @@ impl Rendezvous {
             next_warning: now + WARNING_INTERVAL,
             limit,
             may_continue,
-            newest,
+            newest: saved.kept.last().map_or(0, |newest| newest.rounds),
+            common: saved.common,
         }
     }
 
@@ -110,17 +112,11 @@ impl Rendezvous {
                     "the link to {} broke before the run began: {reason}; waiting for it",
                     part.name(peer)
                 )));
-                self.gathering.down(peer);
+                self.down(peer);
                 out.push(Effect::LinkLost { peer: part.number(peer), reason });
             }
             Event::Restarted { peer, .. } => self.forget(peer),
             Event::Left { peer, cause } => self.left(part, peer, cause.text, out),
-            Event::Start { from, message } => {
-                self.gathering.message(from, message).map_err(|reason| {
-                    let failure = Failure::Peer { peer: from, reason };
-                    RunError::Failed { node: part.id, failure }
-                })?;
-            }
             Event::Differs { peer, difference } => {
                 self.before.insert(peer, difference.to_string());
                 if !self.differences.contains_key(&peer) {
@@ -142,6 +138,7 @@ impl Rendezvous {
             // Before the run a goodbye means no more than the loss of the link, which follows.
             Event::OtherMembership { .. }
             | Event::Goodbye(_)
+            | Event::Chooses { .. }
             | Event::Told { .. }
             | Event::Durable(_) => {}
             early @ (Event::Frame { .. }
@@ -159,14 +156,18 @@ impl Rendezvous {
         self.differences.len() == part.topology().neighbours(part.id).len()
     }
 
+    fn down(&mut self, peer: NodeId) {
+        self.missing.insert(peer);
+    }
+
     fn up(&mut self, part: &Part<'_>, peer: NodeId, out: &mut Vec<Effect>) {
         self.agrees = true;
         self.differences.remove(&peer);
         self.refusing.remove(&peer);
         self.before.remove(&peer);
-        self.gathering.up(peer);
+        self.missing.remove(&peer);
         let links = part.topology().neighbours(part.id).len();
-        let up = links - self.gathering.missing();
+        let up = links - self.missing.len();
         out.push(Effect::Info(format!("linked with {} ({up} of {links})", part.name(peer))));
         out.push(Effect::Linked { peer: part.number(peer), up, links });
     }
@@ -194,7 +195,7 @@ impl Rendezvous {
         let name = part.name(peer);
         let text = format!("node {name} left before the run began: {why}; waiting for it");
         out.push(Effect::Warn(text));
-        self.gathering.down(peer);
+        self.down(peer);
         out.push(Effect::LinkLost { peer: part.number(peer), reason: why.clone() });
         self.before.insert(peer, why);
         self.forget(peer);
@@ -216,31 +217,27 @@ impl Rendezvous {
     pub(crate) fn tick(
         &mut self,
         now: Instant,
-        part: &Part<'_>,
+        (part, statements): (&Part<'_>, &mut Statements),
         facts: &Facts,
         out: &mut Vec<Effect>,
-    ) -> Result<Option<(Agreed, Vec<Event>)>, RunError> {
-        let own = (self.gathering.missing() > 0).then(|| {
-            format!("node {} waits for {}", part.name(part.id), self.troubles(part, facts))
-        });
-        let is_due = now >= self.next_warning;
-        let messages = self.gathering.new_messages(own.as_deref(), is_due);
-        out.extend(messages.into_iter().map(|(to, message)| Effect::SendStart { to, message }));
-        if let Some(agreed) = self.gathering.begins().cloned() {
-            let (changes, most) = (agreed.at.history.len(), most_changes(agreed.at.attempts.len()));
-            if changes >= most.max(1) {
-                out.push(Effect::Warn(format!(
-                    "the members have changed {changes} times: the history of this run has no \
-                     room for more, and each further change replaces the last one"
-                )));
-            }
-            return Ok(Some((agreed, std::mem::take(&mut self.early))));
+    ) -> Result<Option<(Beginning, Vec<Event>)>, RunError> {
+        let is_late = now >= self.next_links;
+        if is_late {
+            self.next_links = now + PAUSE;
         }
-        if let Some(problem) = self.gathering.problem() {
+        statements.link(&self.missing, is_late);
+        out.extend(statements.tell_now().map(Effect::Tell));
+        let is_due = now >= self.next_warning;
+        let topology = part.topology();
+        let gathered = statements.gathered(topology).filter(|_| self.missing.is_empty());
+        if let Some(at) = gathered.map(|gathered| gathered.decide(part)) {
+            let Some(problem) = self.problem(part, &at) else {
+                return Ok(Some(self.begins(at, out)));
+            };
             // Nodes that return may have the checkpoint.
             let wait = Duration::from_secs_f64(part.whole.experiment.absence.wait_s);
             if !self.may_continue || now >= self.started + wait {
-                return Err(RunError::Setup(ConfigError::at("checkpoints", problem.to_string())));
+                return Err(RunError::Setup(ConfigError::at("checkpoints", problem)));
             }
             if is_due {
                 self.next_warning = now + WARNING_INTERVAL;
@@ -248,12 +245,23 @@ impl Rendezvous {
             }
             return Ok(None);
         }
-        if self.limit.is_some_and(|limit| now >= self.started + limit) {
-            return Err(self.late(now, part, own.as_deref(), facts));
+        let patience = Duration::from_secs_f64(part.whole.experiment.run.patience_s);
+        let is_over = self.limit.is_some_and(|limit| now >= self.started + limit);
+        let most = if is_over { ANSWER } else { patience / 2 };
+        let silent = statements.lacking(now, topology, &self.missing, most);
+        if is_over {
+            return Err(self.late(now, (part, statements), silent, facts));
+        }
+        if self.may_continue && !silent.is_empty() {
+            let (names, seconds) = (part.names(&silent), most.as_secs_f64());
+            out.push(Effect::Warn(format!(
+                "not signed for {seconds:.0} s that they are linked: {names}"
+            )));
+            return Err(RunError::Absent(Absence { late: silent, ..Absence::default() }));
         }
         if is_due {
             self.next_warning = now + WARNING_INTERVAL;
-            let text = self.waits(part, own.as_deref(), facts);
+            let text = self.waits((part, statements), facts);
             out.push(Effect::Warn(text.clone()));
             let peers = facts.missing.iter().map(|(peer, _)| part.number(*peer)).collect();
             out.push(Effect::Waits(Waiting { peers, text }));
@@ -261,31 +269,62 @@ impl Rendezvous {
         Ok(None)
     }
 
-    /// Why this node waits no longer.
-    fn late(&self, now: Instant, part: &Part<'_>, own: Option<&str>, facts: &Facts) -> RunError {
+    fn begins(&mut self, at: Beginning, out: &mut Vec<Effect>) -> (Beginning, Vec<Event>) {
+        let (changes, most) = (at.history.len(), most_changes(at.attempts.len()));
+        if changes >= most.max(1) {
+            out.push(Effect::Warn(format!(
+                "the members have changed {changes} times: the history of this run has no room \
+                 for more, and each further change replaces the last one"
+            )));
+        }
+        (at, std::mem::take(&mut self.early))
+    }
+
+    /// Why this node does not begin there, if it does not.
+    fn problem(&self, part: &Part<'_>, at: &Beginning) -> Option<String> {
+        let is_lost = at.rounds == 0 && self.common.rounds > 0;
+        let quorum = part.whole.experiment.absence.quorum_of(part.whole.topology.nodes());
+        is_lost.then(|| {
+            format!(
+                "of round {} and before stay as they are: fewer than {quorum} nodes report the \
+                 same checkpoint, so the run would begin at round 0 without them; give the other \
+                 nodes their files again, or start all nodes with --fresh",
+                self.newest
+            )
+        })
+    }
+
+    /// Why this node waits no longer. Neighbours that are linked, and do not say so, are late as
+    /// well.
+    fn late(
+        &self,
+        now: Instant,
+        (part, statements): (&Part<'_>, &Statements),
+        silent: Vec<NodeId>,
+        facts: &Facts,
+    ) -> RunError {
         let is_file = |difference: &Difference| matches!(difference, Difference::Files(_));
         if !self.agrees && self.differences.values().any(is_file) {
             return refusal(&self.differences);
         }
         let seconds = (now - self.started).as_secs_f64().round();
-        let text = format!("after {seconds} s {}", self.waits(part, own, facts));
-        match facts.host {
-            Some(_) => RunError::Host(text),
-            None => {
-                let nodes = facts.missing.iter().map(|(peer, _)| *peer).collect();
-                RunError::Deadline { nodes, text }
-            }
+        let text = format!("after {seconds} s {}", self.waits((part, statements), facts));
+        if facts.host.is_some() {
+            return RunError::Host(text);
         }
+        let missing = facts.missing.iter().map(|(peer, _)| *peer);
+        RunError::Deadline { nodes: missing.chain(silent).collect(), text }
     }
 
     /// What this node waits for, in words.
-    fn waits(&self, part: &Part<'_>, own: Option<&str>, facts: &Facts) -> String {
-        let (name, reason) = (part.name(part.id), self.gathering.reason(own));
+    fn waits(&self, (part, statements): (&Part<'_>, &Statements), facts: &Facts) -> String {
+        let name = part.name(part.id);
         let host = facts.host.as_ref().map(|trouble| format!("; {trouble}")).unwrap_or_default();
-        match own {
-            Some(_) => format!("{reason}{host}"),
-            None => {
-                format!("node {name} is linked, the run has not started: {reason}{host}")
+        match self.missing.is_empty() {
+            false => format!("node {name} waits for {}{host}", self.troubles(part, facts)),
+            true => {
+                let others = others(part, statements);
+                format!("node {name} is linked, the run has not started: {others}{host}")
             }
         }
     }
@@ -299,4 +338,23 @@ impl Rendezvous {
         };
         facts.missing.iter().map(one).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// What other nodes wait for, as far as they have said so.
+fn others(part: &Part<'_>, statements: &Statements) -> String {
+    let all = || (0..part.topology().nodes()).map(NodeId::from);
+    let waits = all().find_map(|node| {
+        let links = statements.links_of(node)?;
+        let peers = part.topology().neighbours(node).iter().zip(&links.attempts);
+        let missing = peers.filter(|(_, attempt)| attempt.is_none()).map(|(peer, _)| *peer);
+        let missing: Vec<NodeId> = missing.collect();
+        let names = part.names(&missing);
+        (!missing.is_empty()).then(|| format!("node {} waits for {names}", part.name(node)))
+    });
+    let is_silent = |node: &NodeId| statements.links_of(*node).is_none();
+    let silent: Vec<NodeId> = all().filter(is_silent).collect();
+    waits.unwrap_or_else(|| match silent.is_empty() {
+        true => "the missing links of other nodes are not known yet".into(),
+        false => format!("not heard of yet: {}", part.names(&silent)),
+    })
 }

@@ -1,78 +1,96 @@
 //! What all members report about their checkpoints before an attempt, and where the run continues.
 //!
-//! * Each node signs a report. The reports of all members pass through other nodes, which can
-//!   change none of them.
 //! * From the same reports each node forms the same decision. So no node can dictate it.
 //! * A checkpoint that some nodes lack counts only if a quorum has it: the word of fewer nodes
 //!   replaces no model.
 
+use std::sync::LazyLock;
+
 use litemap::LiteMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     cluster::{
         members::keys,
         message::{
-            Beginning, CheckpointId, CheckpointReport, MOST_ROUNDS, Reports, Saved, most_changes,
+            Beginning, CheckpointId, History, MOST_CHANGES, MOST_ROUNDS, Origin, most_changes,
         },
+        part::Part,
     },
     drive::{Change, Membership},
-    gossip::tree::Signer,
     units::{NodeId, Round},
 };
 
-impl CheckpointReport {
-    /// The report of this node, by its number among the members, in an attempt.
-    pub(crate) fn new(
-        (node, attempt): (NodeId, u64),
-        saved: &Saved,
-        signer: &dyn Signer,
-    ) -> CheckpointReport {
-        let (kept, common) = (saved.kept.clone(), saved.common);
-        let report = CheckpointReport { node, attempt, kept, common, signature: Vec::new() };
-        CheckpointReport { signature: signer.sign(&report.statement()), ..report }
-    }
-
-    /// The bytes that the signature covers, besides the membership.
-    fn statement(&self) -> Vec<u8> {
-        #[derive(Serialize)]
-        struct Statement<'r>(&'static str, NodeId, u64, &'r [CheckpointId], CheckpointId);
-        let CheckpointReport { node, attempt, kept, common, .. } = self;
-        let statement = Statement("gradvine checkpoints", *node, *attempt, kept, *common);
-        bincode::serde::encode_to_vec(statement, bincode::config::standard())
-            .expect("a report serialises")
-    }
-
-    /// Whether it says the same of the same checkpoints, in any attempt.
-    pub(crate) fn agrees_with(&self, other: &CheckpointReport) -> bool {
-        (&self.kept, self.common) == (&other.kept, other.common)
-    }
+/// What a node says before an attempt about its checkpoints.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Its checkpoints, ascending, at most [`MOST_ROUNDS`].
+    pub kept: Vec<CheckpointId>,
+    /// The newest one of which, as far as it knows, all members have had one.
+    pub common: CheckpointId,
+    /// Which node was the first of those because of which it begins this attempt.
+    pub because: Origin,
+    /// Whether all look for a neighbour because of which models diverge.
+    pub guards: bool,
 }
 
-/// What reports must keep to.
-pub(super) struct Bounds<'b> {
-    /// The nodes that report, ascending.
-    pub nodes: &'b [NodeId],
-    /// The newest membership.
-    pub membership: u64,
-    /// The rounds of the run.
-    pub rounds: u64,
-    pub signer: &'b dyn Signer,
-}
+impl Report {
+    /// Whether a node can have these checkpoints in a run of so many rounds. `newest` is the id of
+    /// the newest membership.
+    pub(crate) fn is_possible(&self, newest: u64, rounds: u64) -> bool {
+        let exists =
+            |kept: &CheckpointId| kept.membership <= newest && (1..=rounds).contains(&kept.rounds);
+        let ascend = |a: &CheckpointId, b: &CheckpointId| {
+            (a.membership, a.rounds) < (b.membership, b.rounds)
+        };
+        let last = self.kept.last().map_or((0, 0), |kept| (kept.membership, kept.rounds));
+        self.kept.iter().all(exists)
+            && self.kept.len() <= MOST_ROUNDS
+            && self.kept.is_sorted_by(ascend)
+            && (self.common.membership, self.common.rounds) <= last
+            && self.because.signature.len() <= keys::LONGEST
+    }
 
-impl Reports {
-    /// Adds those of other nodes.
-    pub(crate) fn add(&mut self, other: &Reports) {
-        self.nodes.extend(other.nodes.iter().cloned());
-        self.nodes.sort_unstable_by_key(|report| report.node);
-        for history in &other.histories {
-            if !self.histories.iter().any(|known| known.starts_with(history)) {
-                self.histories.retain(|known| !history.starts_with(known));
-                self.histories.push(history.clone());
-            }
+    /// Whether these are the changes of the members before its checkpoints.
+    pub(crate) fn fits(&self, history: &[Change]) -> bool {
+        self.kept.iter().all(|kept| kept.belongs_to(history))
+    }
+
+    /// The first of these histories that fits; none is needed without a checkpoint.
+    pub(crate) fn history<'h>(&self, histories: &'h [History]) -> Option<&'h History> {
+        static NONE: LazyLock<History> = LazyLock::new(History::default);
+        match self.kept.is_empty() {
+            true => Some(&NONE),
+            false => histories.iter().chain([&*NONE]).find(|history| self.fits(history)),
         }
     }
+}
 
+/// Whether a run of so many nodes and rounds can have had this history.
+pub(crate) fn is_history(history: &[Change], newest: u64, rounds: u64, nodes: usize) -> bool {
+    let mut before = None;
+    history.len() <= MOST_CHANGES
+        && history.iter().all(|change| {
+            let follows = change.can_follow(before.replace(change), newest, rounds);
+            let ends = change.cut.iter().flat_map(|(a, b)| [a, b]);
+            let mut named = change.members.iter().chain(&change.models).chain(ends);
+            follows
+                && change.members.is_sorted_by(|a, b| a < b)
+                && named.all(|node| node.index() < nodes)
+        })
+}
+
+/// What all members have reported.
+pub(crate) struct Gathered<'g> {
+    /// One report of each node, ascending.
+    pub reports: Vec<&'g Report>,
+    /// What they refer to.
+    pub histories: &'g [History],
+    /// The attempt of each.
+    pub attempts: Vec<u64>,
+}
+
+impl Gathered<'_> {
     /// The changes before a checkpoint.
     fn history_of(&self, id: CheckpointId) -> Option<Vec<Change>> {
         if id.history == 0 {
@@ -83,83 +101,23 @@ impl Reports {
         Some(history.iter().filter(is_before).cloned().collect())
     }
 
-    /// Checks them. A node passes on what it has checked only.
-    ///
-    /// # Errors
-    /// Why the node that sends them is at fault.
-    pub(super) fn check(&self, bounds: &Bounds<'_>) -> Result<(), String> {
-        let Bounds { nodes, membership, rounds, signer } = *bounds;
-        if !self.nodes.iter().map(|report| &report.node).eq(nodes) {
-            return Err("it reports checkpoints of other nodes than it speaks for".into());
-        }
-        for report in &self.nodes {
-            let node = report.node;
-            if report.signature.len() > keys::LONGEST
-                || !signer.verify(node, &report.statement(), &report.signature)
-            {
-                return Err(format!("it reports checkpoints that node {node} has not signed"));
-            }
-            let exists = |kept: &CheckpointId| {
-                kept.membership <= membership && (1..=rounds).contains(&kept.rounds)
-            };
-            let ascend = |a: &CheckpointId, b: &CheckpointId| {
-                (a.membership, a.rounds) < (b.membership, b.rounds)
-            };
-            let newest = report.kept.last().map_or((0, 0), |kept| (kept.membership, kept.rounds));
-            let can_be = report.kept.iter().all(exists)
-                && report.kept.len() <= MOST_ROUNDS
-                && report.kept.is_sorted_by(ascend)
-                && (report.common.membership, report.common.rounds) <= newest;
-            if !can_be {
-                return Err(format!(
-                    "it reports checkpoints of node {node} beyond the {rounds} rounds of the run \
-                     or its memberships"
-                ));
-            }
-        }
-        self.check_histories(bounds)
-    }
-
-    /// Each checkpoint needs its history, and a history that a run can have had.
-    fn check_histories(&self, bounds: &Bounds<'_>) -> Result<(), String> {
-        for history in &self.histories {
-            let mut before = None;
-            for change in history {
-                if !change.can_follow(before, bounds.membership, bounds.rounds) {
-                    return Err(
-                        "it names changes of the members that this run cannot have had".into()
-                    );
-                }
-                before = Some(change);
-            }
-        }
-        let mut all: Vec<CheckpointId> =
-            self.nodes.iter().flat_map(|report| &report.kept).copied().collect();
-        all.sort_unstable();
-        all.dedup();
-        if self.histories.len() > self.nodes.len() {
-            return Err("it names more histories than nodes".into());
-        }
-        match all.iter().find(|id| self.history_of(**id).is_none()) {
-            None => Ok(()),
-            Some(id) => Err(format!(
-                "it reports a checkpoint of round {} without the changes of the members before it",
-                id.rounds
-            )),
-        }
-    }
-
     /// Where the run continues with these checkpoints of all members.
     ///
     /// * After the newest round of which all have one, written by these members.
     /// * If some have lost theirs, or the members have changed: after the round of which most have
     ///   one, from the mean of their models, if they are a quorum.
     /// * Otherwise at round 0.
-    pub(crate) fn decide(&self, membership: &Membership, quorum: usize) -> Beginning {
-        let attempts = self.nodes.iter().map(|report| report.attempt).collect();
-        let from = Beginning { attempts, ..Beginning::default() };
-        let kept = || self.nodes.iter().flat_map(|report| &report.kept);
-        let common = self.nodes.iter().map(|report| report.common).max().unwrap_or_default();
+    pub(crate) fn decide(&self, part: &Part<'_>) -> Beginning {
+        let absence = &part.whole.experiment.absence;
+        self.place(&part.membership, absence.quorum_of(part.whole.topology.nodes()))
+    }
+
+    /// The same, if a checkpoint that some lack counts with so many nodes.
+    fn place(&self, membership: &Membership, quorum: usize) -> Beginning {
+        let guards = self.reports.iter().any(|report| report.guards);
+        let from = Beginning { attempts: self.attempts.clone(), guards, ..Beginning::default() };
+        let kept = || self.reports.iter().flat_map(|report| &report.kept);
+        let common = self.reports.iter().map(|report| report.common).max().unwrap_or_default();
         let mut memberships: Vec<u64> = kept().map(|kept| kept.membership).collect();
         memberships.sort_unstable();
         memberships.dedup();
@@ -169,7 +127,7 @@ impl Reports {
             for kept in kept().filter(|kept| kept.membership == of) {
                 *count.entry(*kept).or_insert(0) += 1;
             }
-            let of_all = count.iter().rfind(|(_, count)| **count == self.nodes.len());
+            let of_all = count.iter().rfind(|(_, count)| **count == self.reports.len());
             if let (Some((at, _)), true) = (of_all, of == *id)
                 && let Some(history) = self.history_of(*at)
             {
@@ -182,9 +140,10 @@ impl Reports {
             let Some(mut history) = self.history_of(at).filter(|_| of < *id || !is_first) else {
                 continue;
             };
-            let has = |report: &&CheckpointReport| report.kept.contains(&at);
-            let (with, without): (Vec<_>, Vec<_>) = self.nodes.iter().partition(has);
-            let models = with.iter().filter_map(|report| members.get(report.node.index()));
+            let all = (0..self.reports.len()).map(NodeId::from);
+            let (with, without): (Vec<NodeId>, Vec<NodeId>) =
+                all.partition(|node| self.reports[node.index()].kept.contains(&at));
+            let models = with.iter().filter_map(|node| members.get(node.index()));
             history.truncate(most_changes(members.len()).max(1) - 1);
             history.push(Change {
                 id: *id,
@@ -193,7 +152,6 @@ impl Reports {
                 cut: cut.clone(),
                 models: models.copied().collect(),
             });
-            let without = without.iter().map(|report| report.node).collect();
             return Beginning { rounds: at.rounds, from_mean: true, without, history, ..from };
         }
         let first =
@@ -205,9 +163,9 @@ impl Reports {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::cluster::begin::gathering::tests::Signs;
+    use std::sync::Arc;
 
+    use super::*;
     const OLD: u64 = 1 << 32;
     const NEW: u64 = 2 << 32;
 
@@ -216,23 +174,30 @@ mod tests {
     }
 
     /// The reports of members: the memberships and rounds of their checkpoints.
-    fn reports(kept: &[&[(u64, u64)]], common: (u64, u64), history: &[Change]) -> Reports {
+    fn reports(
+        kept: &[&[(u64, u64)]],
+        common: (u64, u64),
+        history: &[Change],
+    ) -> (Vec<Report>, Vec<History>) {
         let id =
             |&(membership, rounds): &(u64, u64)| CheckpointId::within(membership, rounds, history);
-        let one = |(node, kept): (usize, &&[(u64, u64)])| {
+        let one = |kept: &&[(u64, u64)]| {
             let kept: Vec<CheckpointId> = kept.iter().map(id).collect();
-            let newest = kept.last().copied().unwrap_or_default();
-            let saved = Saved { kept, common: id(&common).min(newest), history: Vec::new() };
-            CheckpointReport::new((node.into(), 0), &saved, &Signs(node.into()))
+            let common = id(&common).min(kept.last().copied().unwrap_or_default());
+            Report { kept, common, ..Report::default() }
         };
-        let nodes = kept.iter().enumerate().map(one).collect();
-        Reports { nodes, histories: vec![history.to_vec()] }
+        (kept.iter().map(one).collect(), vec![Arc::new(history.to_vec())])
     }
 
     /// The round, and the members without a checkpoint if all begin at a mean.
-    fn decided(id: u64, reports: &Reports) -> (u64, Option<Vec<u32>>) {
+    fn decided(
+        id: u64,
+        (reports, histories): &(Vec<Report>, Vec<History>),
+    ) -> (u64, Option<Vec<u32>>) {
         let members = [2, 3, 5, 7].map(NodeId).to_vec();
-        let at = reports.decide(&Membership { id, members, cut: Vec::new() }, 3);
+        let attempts = vec![1; reports.len()];
+        let gathered = Gathered { reports: reports.iter().collect(), histories, attempts };
+        let at = gathered.place(&Membership { id, members, cut: Vec::new() }, 3);
         let numbers = at.without.iter().map(|node| node.0).collect();
         (at.rounds, at.from_mean.then_some(numbers))
     }
@@ -271,46 +236,40 @@ mod tests {
         // Checkpoints after another history are other checkpoints.
         let mut two = reports(&[&honest[..]; 4], (OLD, 40), &history);
         let other = [change(OLD, 4)];
-        two.nodes[3].kept[0] = CheckpointId::new(OLD, 40, &other);
-        two.histories.push(other.to_vec());
+        two.0[3].kept[0] = CheckpointId::new(OLD, 40, &other);
+        two.1.push(Arc::new(other.to_vec()));
         assert_eq!(decided(NEW, &two), (40, Some(vec![3])));
-        two.nodes[2].kept[0] = two.nodes[3].kept[0];
+        two.0[2].kept[0] = two.0[3].kept[0];
         assert_eq!(decided(NEW, &two), (0, None));
     }
 
     #[test]
-    fn reports_are_signed_within_the_run_and_with_their_histories() {
-        let (all, signer) = ([0, 1].map(NodeId), Signs(NodeId(9)));
+    fn reports_are_within_the_run_and_with_their_histories() {
         let history = [change(1, 5), change(2, 5), change(2, 9)];
-        let refusal = |kept: &[(u64, u64)], edit: &dyn Fn(&mut Reports)| {
-            let mut given = reports(&[kept, &[]], (0, 0), &history);
-            edit(&mut given);
-            let bounds = Bounds { nodes: &all, membership: 2, rounds: 100, signer: &signer };
-            given.check(&bounds).err().unwrap_or_default()
-        };
+        let report = |kept: &[(u64, u64)]| reports(&[kept], (0, 0), &history).0.remove(0);
         let kept = [(1, 10), (2, 20)];
-        assert_eq!(refusal(&kept, &|_| ()), "");
-        let beyond = "beyond the 100 rounds of the run or its memberships";
+        let good = report(&kept);
+        assert!(good.is_possible(2, 100) && good.fits(&history) && !good.fits(&history[..2]));
         for (at, wrong) in [(1, (2, 101)), (0, (1, 0)), (1, (3, 20)), (0, (2, 21)), (1, (1, 10))] {
             let mut kept = kept;
             kept[at] = wrong;
-            assert!(refusal(&kept, &|_| ()).contains(beyond), "{wrong:?}");
+            assert!(!report(&kept).is_possible(2, 100), "{wrong:?}");
         }
-        let edited = |edit: &dyn Fn(&mut Reports), text: &str| {
-            let found = refusal(&kept, edit);
-            assert!(found.contains(text), "{found}, not {text}");
-        };
-        let unsigned = "that node 0 has not signed";
-        edited(&|all| all.nodes[0].attempt = 7, unsigned);
-        edited(&|all| all.nodes[0].kept.clear(), unsigned);
-        edited(&|all| all.nodes[0].signature = vec![1], unsigned);
-        edited(&|all| all.nodes.truncate(1), "other nodes");
-        edited(&|all| all.nodes.swap(0, 1), "other nodes");
-        edited(&|all| all.histories.clear(), "without the changes of the members");
-        edited(&|all| all.histories.extend([vec![], vec![]]), "more histories than nodes");
-        let cannot = [vec![change(1, 5), change(2, 4)], vec![change(2, 5), change(1, 6)]];
-        for history in cannot.into_iter().chain([vec![change(1, 101)], vec![change(3, 5)]]) {
-            edited(&|all| all.histories.push(history.clone()), "changes of the members that");
+        let many: Vec<(u64, u64)> = (1..=65).map(|round| (2, round)).collect();
+        assert!(report(&many[..64]).is_possible(2, 100) && !report(&many).is_possible(2, 100));
+        assert!(is_history(&history, 2, 100, 1));
+        let named = Change { members: vec![NodeId(3)], ..change(1, 5) };
+        assert!(is_history(std::slice::from_ref(&named), 2, 100, 4));
+        for cannot in [
+            vec![change(1, 5), change(2, 4)],
+            vec![change(2, 5), change(1, 6)],
+            vec![change(1, 101)],
+            vec![change(3, 5)],
+            vec![Change { members: vec![NodeId(3), NodeId(3)], ..change(1, 5) }],
+            vec![Change { members: vec![NodeId(4)], ..named }],
+            vec![change(1, 5); MOST_CHANGES + 1],
+        ] {
+            assert!(!is_history(&cannot, 2, 100, 4), "{cannot:?}");
         }
     }
 }

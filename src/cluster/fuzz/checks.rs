@@ -65,8 +65,8 @@ impl Checks {
         assert!(effects.len() <= MOST_EFFECTS, "{} effects of one input", effects.len());
         for effect in effects {
             let length = match effect {
-                Effect::SendStart { message, .. } => format!("{message:?}").len(),
-                Effect::Tell(all) => 100 * all.len(),
+                Effect::SendNews { news, .. } => format!("{news:?}").len(),
+                Effect::Tell(all) => 100 * all.statements.len(),
                 Effect::Warn(text) | Effect::Info(text) | Effect::Debug(text) => text.len(),
                 Effect::Open(opening) => format!("{opening:?}").len(),
                 Effect::Close { reason, .. } => format!("{reason:?}").len(),

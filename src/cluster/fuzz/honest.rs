@@ -3,9 +3,10 @@
 use super::table::Table;
 use crate::{
     cluster::{
+        begin::reports::Report,
         event::Event,
-        message::{CheckpointReport, CheckpointSchedule, Reports},
-        statements::{Said, Statement},
+        message::CheckpointSchedule,
+        statements::{Batch, Links, Said, Statement},
     },
     units::NodeId,
 };
@@ -30,7 +31,7 @@ pub(super) fn reports(table: &mut Table) {
         table.schedule = CheckpointSchedule { number, next, common };
         statements.push(table.signed(NodeId(0), Said::Schedule(table.schedule)));
     }
-    table.event(Event::Told { from, statements });
+    table.event(Event::Told { from, batch: statements.into() });
 }
 
 /// All others have written their results, as a neighbour passes on.
@@ -38,23 +39,34 @@ pub(super) fn wrote(table: &mut Table, from: NodeId) {
     let ((me, members), results) = (table.place(), table.disk.results.clone());
     let number = results.map_or(0, |results| results.number);
     let others = (0..members).map(NodeId::from).filter(|node| *node != me);
-    let statements = others.map(|node| table.signed(node, Said::Written(number))).collect();
-    table.event(Event::Told { from, statements });
+    let statements: Vec<Statement> =
+        others.map(|node| table.signed(node, Said::Written(number))).collect();
+    table.event(Event::Told { from, batch: statements.into() });
 }
 
-/// The signed reports of these nodes, by their numbers among the members.
-pub(super) fn reports_of(table: &Table, nodes: Vec<NodeId>) -> Reports {
-    let one = |node: NodeId| {
-        let saved = match node == table.place().0 {
-            true => table.saved.clone(),
-            false => table.peers.saved(table.number(node)),
-        };
-        Reports {
-            nodes: vec![CheckpointReport::new((node, 1), &saved, &table.signer(node))],
-            histories: if saved.history.is_empty() { Vec::new() } else { vec![saved.history] },
-        }
-    };
-    let mut all = Reports::default();
-    nodes.into_iter().for_each(|node| all.add(&one(node)));
-    all
+/// What all others report of their checkpoints, that they are linked, and where they begin.
+pub(super) fn reports_of_all(table: &Table) -> Batch {
+    let (me, members) = table.place();
+    let mut batch = Batch::default();
+    for node in (0..members).map(NodeId::from).filter(|node| *node != me) {
+        let saved = table.peers.saved(table.number(node));
+        let (kept, common) = (saved.kept, saved.common);
+        let report = Report { kept, common, ..Report::default() };
+        let attempts = vec![Some(table.attempt()); table.degree(node)];
+        let links = Links { number: 1, attempts };
+        let says = [Said::Report(report), Said::Links(links)];
+        batch.statements.extend(says.map(|said| table.signed(node, said)));
+        batch.histories.push(saved.history);
+    }
+    batch
+}
+
+/// All others have begun where the node has.
+pub(super) fn begin(table: &mut Table) {
+    let Some(from) = table.linked_member() else { return };
+    let (me, members) = table.place();
+    let others = (0..members).map(NodeId::from).filter(|node| *node != me);
+    let statements: Vec<Statement> =
+        others.map(|node| table.signed(node, Said::Begins(table.begins))).collect();
+    table.event(Event::Told { from, batch: statements.into() });
 }

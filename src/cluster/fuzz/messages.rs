@@ -3,14 +3,13 @@
 use super::{bytes::Bytes, honest, table::Table};
 use crate::{
     cluster::{
+        begin::reports::Report,
         members::{
             assembly::{News, View, statement},
             keys::{Keys, Named},
         },
-        message::{
-            CheckpointId, CheckpointReport, CheckpointSchedule, Reports, Saved, StartMessage,
-        },
-        statements::{Said, Shared, Statement},
+        message::{CheckpointId, CheckpointSchedule},
+        statements::{Batch, Links, Said, Shared, Statement},
     },
     drive::{Change, Membership},
     gossip::{
@@ -21,23 +20,31 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// A message of agreement of this neighbour, by its number among the members.
-pub(super) fn start(bytes: &mut Bytes<'_>, table: &Table, from: NodeId) -> StartMessage {
+/// What this neighbour says before the rounds, and what it knows of the members.
+pub(super) enum Start {
+    Says(Batch),
+    Knows(News),
+}
+
+pub(super) fn start(bytes: &mut Bytes<'_>, table: &Table) -> Start {
     match bytes.byte() % 8 {
-        0 => {
-            let below = table.tree().1.remove(&from).unwrap_or_default();
-            StartMessage::Ready(reports_of(bytes, table, below))
+        0..=3 => Start::Says(reports_of(bytes, table)),
+        4 => Start::Says(vec![links(bytes, table)].into()),
+        5 => {
+            let said = Said::Begins(bytes.number(table.begins));
+            Start::Says(vec![signed(table, table.hostile_place(), said, false)].into())
         }
-        1 => StartMessage::Waiting(bytes.text()),
-        2 | 3 => {
-            let members = (0..table.place().1).map(NodeId::from).collect();
-            StartMessage::Begin(reports_of(bytes, table, members))
-        }
-        // They once had messages of their own; files of the corpus have them.
-        4 | 5 => StartMessage::Waiting(String::new()),
-        6 => StartMessage::Assembly(news(bytes, table)),
-        _ => StartMessage::Assembly(own_news(bytes, table)),
+        6 => Start::Knows(news(bytes, table)),
+        _ => Start::Knows(own_news(bytes, table)),
     }
+}
+
+/// Its links, with any attempts.
+fn links(bytes: &mut Bytes<'_>, table: &Table) -> Statement {
+    let number = bytes.number(1);
+    let attempts = bytes.list(3, |bytes| bytes.flag().then(|| bytes.number(table.attempt())));
+    let said = Said::Links(Links { number, attempts });
+    signed(table, table.hostile_place(), said, bytes.byte() == 9)
 }
 
 /// A checkpoint near one that the node has.
@@ -56,42 +63,33 @@ fn checkpoint(bytes: &mut Bytes<'_>, table: &Table) -> CheckpointId {
     CheckpointId::new(bytes.number(membership), bytes.number(rounds), &history)
 }
 
-/// Reports of these nodes, as they are, but for what the hostile neighbour says of itself or of
-/// others.
-fn reports_of(bytes: &mut Bytes<'_>, table: &Table, mut nodes: Vec<NodeId>) -> Reports {
+/// The reports of all, as they are, but for what the hostile neighbour says of itself or of others.
+fn reports_of(bytes: &mut Bytes<'_>, table: &Table) -> Batch {
+    let mut batch = honest::reports_of_all(table);
+    let kind = bytes.byte();
     let (_, members) = table.place();
-    match bytes.byte() {
-        9 => nodes = bytes.subset(members),
-        10 => nodes.extend(nodes.clone()),
+    let node = if kind & 1 == 0 { table.hostile_place() } else { bytes.node(members) };
+    let mut kept = bytes.list(3, |bytes| checkpoint(bytes, table));
+    match kind >> 1 & 3 {
+        0 | 2 => kept.sort_unstable(),
+        3 => within(&mut kept, table),
         _ => {}
     }
-    let mut all = honest::reports_of(table, nodes);
-    let is_hostile = |node: NodeId| table.number(node) == table.hostile;
-    let kind = bytes.byte();
-    let count = all.nodes.len();
-    let place = match kind & 1 == 0 {
-        true => all.nodes.iter().position(|report| is_hostile(report.node)),
-        false => (count > 0).then(|| bytes.below(count)),
-    };
-    if let Some(place) = place {
-        let mut kept = bytes.list(3, |bytes| checkpoint(bytes, table));
-        match kind >> 1 & 3 {
-            0 | 2 => kept.sort_unstable(),
-            3 => within(&mut kept, table),
-            _ => {}
-        }
-        let (common, history) = (checkpoint(bytes, table), history(bytes, table));
-        let node = all.nodes[place].node;
-        // It has its own key only.
-        let signer = table.signer(if is_hostile(node) { node } else { NodeId(u32::MAX) });
-        let attempt = bytes.number(1);
-        let saved = Saved { kept, common, history: Vec::new() };
-        all.nodes[place] = CheckpointReport::new((node, attempt), &saved, &signer);
-        if kind & 4 == 0 {
-            all.histories.push(history);
-        }
+    let (common, history) = (checkpoint(bytes, table), history(bytes, table));
+    let report = Report { kept, common, guards: bytes.flag(), ..Report::default() };
+    // It has its own key only.
+    let number = table.number(node);
+    let of = (table.membership().id, bytes.number(table.attempt()));
+    let said = Said::Report(report);
+    let statement = Statement::signed(&Named(table.hostile), (node, number), of, said);
+    if kind & 8 == 0 {
+        batch.statements.retain(|one| one.node != node);
     }
-    all
+    batch.statements.push(statement);
+    if kind & 4 == 0 {
+        batch.histories.push(history);
+    }
+    batch
 }
 
 /// Checkpoints that its node can have.

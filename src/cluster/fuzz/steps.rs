@@ -6,7 +6,8 @@ use super::{
     bytes::Bytes,
     checks::Reached,
     disk::Disk,
-    honest, messages,
+    honest,
+    messages::{self, Start},
     table::{Run, Stage, Table},
 };
 use crate::{
@@ -14,7 +15,7 @@ use crate::{
         Input,
         event::{Difference, Event},
         members::keys::Named,
-        message::{Origin, StartMessage},
+        message::Origin,
         part::Adjacent,
         waiting::pace::{Alive, Pace},
     },
@@ -111,8 +112,10 @@ fn step(bytes: &mut Bytes<'_>, table: &mut Table) {
         }
         7..=10 => {
             let Some(peer) = hostile else { return };
-            let message = messages::start(bytes, table, peer.node);
-            table.say(peer, message);
+            match messages::start(bytes, table) {
+                Start::Says(batch) => table.told(peer, batch),
+                Start::Knows(news) => table.say(peer, news),
+            }
         }
         11 | 12 => {
             let Some(peer) = hostile.filter(|peer| !peer.unused) else { return };
@@ -120,9 +123,7 @@ fn step(bytes: &mut Bytes<'_>, table: &mut Table) {
                 11 => messages::reports(bytes, table),
                 _ => messages::schedule(bytes, table),
             };
-            if table.connect(peer) {
-                table.event(Event::Told { from: peer.node, statements });
-            }
+            table.told(peer, statements.into());
         }
         13 | 14 => {
             let Some(peer) = hostile.filter(|peer| !peer.unused) else { return };
@@ -226,8 +227,8 @@ fn origin(bytes: &mut Bytes<'_>, table: &Table) -> Origin {
     let nodes = table.run.design.topology.nodes();
     let (node, signer) = (bytes.node(nodes), bytes.node(nodes));
     let about = bytes.flag().then(|| bytes.node(nodes));
-    let (number, diverged) = (bytes.byte().into(), bytes.flag());
-    let origin = Origin { node: signer, number, about, diverged, ..Origin::default() };
+    let number = bytes.byte().into();
+    let origin = Origin { node: signer, number, about, ..Origin::default() };
     Origin { node, ..origin.signed(&Named(signer)) }
 }
 
@@ -270,17 +271,11 @@ fn go_on(table: &mut Table, peer: Adjacent) {
     }
     match table.stage {
         Stage::Meets => {
-            let (parent, mut below) = table.tree();
-            if let Some(nodes) = below.remove(&peer.node) {
-                let reports = honest::reports_of(table, nodes);
-                table.say(peer, StartMessage::Ready(reports));
-            } else if parent == Some(peer.node) {
-                let all = (0..table.place().1).map(NodeId::from).collect();
-                let reports = honest::reports_of(table, all);
-                table.say(peer, StartMessage::Begin(reports));
-            }
+            let batch = honest::reports_of_all(table);
+            table.told(peer, batch);
         }
         Stage::Rounds => {
+            honest::begin(table);
             let end = table.links.entry(peer.number).or_default();
             for _ in 0..std::mem::take(&mut end.sent) {
                 table.event(Event::Taken(peer.node));
@@ -296,7 +291,7 @@ fn go_on(table: &mut Table, peer: Adjacent) {
             let topology = &table.run.design.topology;
             table.peers.agree(table.now, topology, &table.present, (table.me, &linked));
             if let Some(news) = table.peers.news(peer.number) {
-                table.say(peer, StartMessage::Assembly(news));
+                table.say(peer, news);
             }
         }
         Stage::Closes | Stage::Over => {}

@@ -11,13 +11,10 @@ use crate::{
     cluster::{
         Cluster, Effect, Facts, Input, Keeps, Opened, Opening, Outcome, Restored, Terms,
         event::Event,
-        members::{
-            assembly::News,
-            keys::{Keys, Named, OfMembers},
-        },
-        message::{Beginning, CheckpointId, CheckpointSchedule, Saved, Stamp, StartMessage},
+        members::{assembly::News, keys::Named},
+        message::{Beginning, CheckpointId, CheckpointSchedule, Saved, Stamp},
         part::Adjacent,
-        statements::{Said, Statement},
+        statements::{Batch, Said, Statement},
         waiting::{
             limits::Limits,
             pace::{Alive, Pace, Paces},
@@ -102,6 +99,8 @@ pub(super) struct Table {
     /// Its checkpoints when its links were opened last.
     pub saved: Saved,
     pub round: u64,
+    /// Identifies the place where the rounds have begun.
+    pub begins: u64,
     pub schedule: CheckpointSchedule,
     pub paces: Paces,
     /// What the facts of the next tick say.
@@ -136,6 +135,7 @@ impl Table {
             mean: Vec::new(),
             saved: Saved::default(),
             round: 0,
+            begins: 0,
             schedule: CheckpointSchedule::default(),
             paces: Paces::default(),
             waited: Duration::ZERO,
@@ -145,13 +145,6 @@ impl Table {
         };
         table.start();
         table
-    }
-
-    /// Signs what a member, by its number among the members, says before an attempt.
-    pub(super) fn signer(&self, node: NodeId) -> OfMembers {
-        let part = self.cluster.as_ref().expect("a program was started").part();
-        let keys: Arc<dyn Keys> = Arc::new(Named(part.number(node)));
-        OfMembers::new(&keys, part, Vec::new()).of(node, &keys)
     }
 
     /// The least number of members, before the run has started and after that.
@@ -213,20 +206,25 @@ impl Table {
         self.cluster().part().neighbours.clone()
     }
 
-    /// The parent and the children in the spanning tree, each with the nodes below it.
-    pub(super) fn tree(&self) -> (Option<NodeId>, BTreeMap<NodeId, Vec<NodeId>>) {
-        let part = self.cluster().part();
-        let tree = part.topology().spanning_tree();
-        let all = || (0..part.membership.members.len()).map(NodeId::from);
-        let below =
-            |&child: &NodeId| (child, all().filter(|node| tree.is_below(*node, child)).collect());
-        (tree.parent(part.id), tree.children(part.id).iter().map(below).collect())
+    /// The number of every attempt: each begins with new links.
+    pub(super) fn attempt(&self) -> u64 {
+        1
+    }
+
+    /// The links of a member.
+    pub(super) fn degree(&self, node: NodeId) -> usize {
+        self.cluster().part().topology().neighbours(node).len()
+    }
+
+    /// The hostile neighbour's number among the members, if it is one.
+    pub(super) fn hostile_place(&self) -> NodeId {
+        self.membership().place(self.hostile).unwrap_or_default()
     }
 
     /// A statement of a member in its attempt.
     pub(super) fn signed(&self, node: NodeId, said: Said) -> Statement {
         let (number, id) = (self.number(node), self.membership().id);
-        Statement::signed(&Named(number), (node, number), (id, 1), said)
+        Statement::signed(&Named(number), (node, number), (id, self.attempt()), said)
     }
 
     /// A member whose link to this node is up.
@@ -262,19 +260,22 @@ impl Table {
         self.feed(Input::Event(event));
     }
 
-    /// A neighbour says something, over a link that is up.
-    pub(super) fn say(&mut self, peer: Adjacent, message: StartMessage) {
-        if peer.unused || !self.connect(peer) {
+    /// A neighbour passes on what nodes say, over a link that is up.
+    pub(super) fn told(&mut self, peer: Adjacent, batch: Batch) {
+        if self.connect(peer) {
+            self.event(Event::Told { from: peer.node, batch });
+        }
+    }
+
+    /// A neighbour says what it knows of the members. Links pass on nothing else.
+    pub(super) fn say(&mut self, peer: Adjacent, news: News) {
+        if !self.connect(peer) {
             return;
         }
-        if let StartMessage::Assembly(news) = &message {
-            // Links pass on nothing else.
-            if self.stage != Stage::Chooses || !news.is_valid(&self.run.design.topology) {
-                return;
-            }
-            self.checks.hear(news);
+        if self.stage == Stage::Chooses && news.is_valid(&self.run.design.topology) {
+            self.checks.hear(&news);
+            self.event(Event::Chooses { from: peer.node, news });
         }
-        self.event(Event::Start { from: peer.node, message });
     }
 
     /// The link to a neighbour comes up. Returns whether it is.
@@ -340,9 +341,10 @@ impl Table {
         match effect {
             Effect::Core(effect) => self.perform_core(effect),
             Effect::Open(opening) => self.open(&opening),
-            Effect::SendStart { to, message } => self.send_start(to, message),
+            Effect::SendNews { to, news } => self.send_news(to, news),
             Effect::Tell(all) => {
-                let mut schedules = all.iter().filter_map(|(_, statement)| match statement.said {
+                let all = all.statements.iter();
+                let mut schedules = all.filter_map(|(_, statement)| match statement.said {
                     Said::Schedule(schedule) => Some(schedule),
                     _ => None,
                 });
@@ -463,7 +465,7 @@ impl Table {
             saved.kept.retain(|kept| kept.belongs_to(history));
         }
         self.saved.clone_from(&saved);
-        let opened = Opened { attempt: 1, setup, saved, ..Opened::default() };
+        let opened = Opened { attempt: self.attempt(), setup, saved, ..Opened::default() };
         self.inputs.push_back(Input::Opened(Ok(opened)));
     }
 
@@ -482,16 +484,10 @@ impl Table {
         }
     }
 
-    fn send_start(&mut self, to: NodeId, message: StartMessage) {
+    fn send_news(&mut self, to: NodeId, news: News) {
         // The node may know them by other numbers by now: those of the links count.
         let peer = self.opened.iter().find(|peer| peer.node == to).copied();
-        let peer = peer.expect("messages go to neighbours");
-        if let StartMessage::Assembly(news) = message {
-            self.tell(peer.number, news);
-        }
-    }
-
-    fn tell(&mut self, number: NodeId, news: News) {
+        let number = peer.expect("messages go to neighbours").number;
         assert!(news.is_valid(&self.run.design.topology), "{news:?}");
         if self.links.get(&number).is_some_and(|end| end.up) {
             self.peers.hear(number, news);
@@ -524,7 +520,7 @@ impl Table {
         let lacks = at.without.contains(&node);
         self.disk.checkpoints.retain(|saved, _| *saved == at.rounds && !lacks);
         self.disk.begun = true;
-        (self.stage, self.round) = (Stage::Rounds, at.rounds);
+        (self.stage, self.round, self.begins) = (Stage::Rounds, at.rounds, at.place());
         self.schedule = CheckpointSchedule::default();
         self.paces = Paces::default();
         let part = self.cluster.as_ref().expect("a program was started").part();

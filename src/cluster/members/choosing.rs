@@ -25,7 +25,6 @@ use crate::{
     cluster::{
         effect::{Effect, Facts},
         event::Event,
-        message::StartMessage,
         part::Part,
         waiting::limits::{RESULTS_LINGER, WARNING_INTERVAL},
     },
@@ -218,7 +217,7 @@ impl Choosing {
                 self.lose(now, peer, cause.text, out);
                 self.late.insert(peer);
             }
-            Event::Start { from, message: StartMessage::Assembly(news) } => {
+            Event::Chooses { from, news } => {
                 self.assembly.receive(from, news).map_err(|reason| {
                     let failure = Failure::Peer { peer: from, reason };
                     RunError::Failed { node: self.me, failure }
@@ -389,11 +388,8 @@ impl Choosing {
 
     fn send(&self, out: &mut Vec<Effect>) {
         let news = self.assembly.news();
-        let to_all = self.linked.iter().map(|&to| {
-            let message = StartMessage::Assembly(news.clone());
-            Effect::SendStart { to, message }
-        });
-        out.extend(to_all);
+        let to_all = self.linked.iter();
+        out.extend(to_all.map(|&to| Effect::SendNews { to, news: news.clone() }));
     }
 
     /// Says for whom this node waits.

@@ -18,7 +18,9 @@ pub(crate) trait Keys: Debug + Send + Sync {
 }
 
 /// Signs what nodes say to each other in an attempt of a membership, in which they have other
-/// numbers. A statement of another membership, or of another attempt of its node, does not count.
+/// numbers. A signature begins with the attempt of its node. A statement of another membership, or
+/// of an earlier attempt of its node, does not count. A node that was started again just before the
+/// rounds may have a later attempt than others know.
 #[derive(Clone, Debug)]
 pub(crate) struct OfMembers {
     keys: Arc<dyn Keys>,
@@ -29,7 +31,7 @@ pub(crate) struct OfMembers {
 }
 
 impl OfMembers {
-    /// `attempts` are those of all members; none before they have agreed on them.
+    /// `attempts` are those of all members when the rounds begin.
     pub(crate) fn new(keys: &Arc<dyn Keys>, part: &Part<'_>, attempts: Vec<u64>) -> OfMembers {
         let (me, membership, numbers) = (part.id, part.membership.id, part.numbers.clone());
         OfMembers { keys: Arc::clone(keys), me, membership, numbers, attempts }
@@ -42,21 +44,27 @@ impl OfMembers {
     }
 
     /// What a member signs for a statement.
-    fn bound(&self, node: NodeId, statement: &[u8]) -> Vec<u8> {
-        let attempt = self.attempts.get(node.index()).copied().unwrap_or(0);
+    fn bound(&self, attempt: u64, statement: &[u8]) -> Vec<u8> {
         [&self.membership.to_le_bytes()[..], &attempt.to_le_bytes(), statement].concat()
+    }
+
+    fn attempt(&self, node: NodeId) -> u64 {
+        self.attempts.get(node.index()).copied().unwrap_or(0)
     }
 }
 
 impl Signer for OfMembers {
     fn sign(&self, statement: &[u8]) -> Vec<u8> {
-        self.keys.sign(&self.bound(self.me, statement))
+        let attempt = self.attempt(self.me);
+        [&attempt.to_le_bytes()[..], &self.keys.sign(&self.bound(attempt, statement))].concat()
     }
 
     fn verify(&self, node: NodeId, statement: &[u8], signature: &[u8]) -> bool {
-        let number = self.numbers.get(node.index());
-        number.is_some_and(|number| {
-            self.keys.verify(*number, &self.bound(node, statement), signature)
+        let Some((attempt, signature)) = signature.split_first_chunk() else { return false };
+        let attempt = u64::from_le_bytes(*attempt);
+        self.numbers.get(node.index()).is_some_and(|number| {
+            attempt >= self.attempt(node)
+                && self.keys.verify(*number, &self.bound(attempt, statement), signature)
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     signed,
-    table::{A, B, C, Table, origin, ready, whole},
+    table::{A, B, C, Table, origin, whole},
     view,
 };
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
         Input, Restored,
         event::Event,
         members::assembly::{News, View},
-        message::{CheckpointSchedule, Origin, StartMessage},
+        message::{CheckpointSchedule, Origin},
         statements::Said,
     },
     gossip::{Cause, snapshot::Snapshot},
@@ -28,13 +28,8 @@ fn continues(b: &mut Table<'_>, rounds: u64) {
         return;
     }
     b.opened(&[rounds]);
-    for peer in [A, C] {
-        b.event(Event::Up(peer));
-    }
-    b.event(Event::Start { from: C, message: ready(C, &[rounds]) });
-    b.after(0.1);
-    let message = b.begin(&[rounds], &[rounds]);
-    b.event(Event::Start { from: A, message });
+    b.linked();
+    b.reported(&[rounds], &[rounds]);
     b.after(0.1);
     let x = vec![0.0; b.cluster.part().whole.parameters()];
     let snapshot = Snapshot { rounds: Round(rounds), x, ..Snapshot::default() };
@@ -122,8 +117,8 @@ fn all_agree(b: &mut Table<'_>, choice: u64) {
     for (number, agreed) in [(1, false), (2, true)] {
         for from in [A, C] {
             let said = View { choice, agreed, ..view(number, &[B], &[]) };
-            let message = StartMessage::Assembly(News { views: vec![signed(from, said)] });
-            b.event(Event::Start { from, message });
+            let news = News { views: vec![signed(from, said)] };
+            b.event(Event::Chooses { from, news });
         }
         let effects = b.after(0.1);
         let continues = effects.iter().any(|effect| effect.starts_with(RESETS));
@@ -189,7 +184,7 @@ fn a_program_that_one_neighbour_refuses_before_the_rounds_waits() {
         b.event(Event::Up(A));
         assert_eq!(b.event(refuses(C)), ["warn: node 2 says: two programs"]);
         b.facts.missing = vec![(C, "two programs".into())];
-        assert_eq!(b.after(0.1), ["to 0: node 1 waits for 2 (two programs)"]);
+        assert_eq!(b.after(0.1), ["tell 1 reports []"]);
         let effects = b.event(refuses(A));
         assert!(effects.iter().any(|effect| effect.contains("stop one of them")), "{effects:?}");
     }
@@ -202,7 +197,7 @@ fn one_that_comes_late_from_a_rendezvous_is_awaited() {
     let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
     let says = |from: NodeId, number| {
         let views = vec![signed(from, view(number, &[B], &[]))];
-        Event::Start { from, message: StartMessage::Assembly(News { views }) }
+        Event::Chooses { from, news: News { views } }
     };
     let waits = |b: &mut Table<'_>, tenths: usize| {
         let all: Vec<String> = (0..tenths).flat_map(|_| b.after(0.1)).collect();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     signed,
-    table::{A, B, C, Table, leaves, origin, ready, whole},
+    table::{A, B, C, Table, leaves, origin, whole},
     three::Three,
 };
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
             assembly::{News, View},
             keys::Named,
         },
-        message::{CheckpointSchedule, StartMessage},
+        message::CheckpointSchedule,
         statements::{Said, Statement},
     },
     drive::RunError,
@@ -71,8 +71,8 @@ fn is_over(effects: &[String]) {
     assert_eq!(effects[1..], OVER);
 }
 
-fn says(from: NodeId, message: StartMessage) -> Event {
-    Event::Start { from, message }
+fn says(from: NodeId, news: News) -> Event {
+    Event::Chooses { from, news }
 }
 
 /// Node c is started again, and this node goes back with it. It has a checkpoint of round 2.
@@ -187,7 +187,7 @@ fn each_node_speaks_for_itself() {
     let forged = |b: &Table<'_>| {
         let said = Said::Written(b.results);
         let statement = Statement::signed(&Named(A), (C, C), (0, 0), said);
-        Event::Told { from: A, statements: vec![statement] }
+        Event::Told { from: A, batch: vec![statement].into() }
     };
     let waits = whole(&["run.patience_s=20"]);
     let mut b = in_commit(&waits);
@@ -222,9 +222,7 @@ fn leftovers_of_the_rounds_change_nothing() {
         Event::Taken(A),
         Event::Durable(4),
         Event::Rival { peer: A, text: "another one".into() },
-        says(C, ready(C, &[2])),
-        says(A, b.begin(&[], &[])),
-        says(A, StartMessage::Assembly(News::default())),
+        says(A, News::default()),
     ] {
         let name = format!("{event:?}");
         assert_eq!(b.event(event), NOTHING, "{name}");
@@ -287,15 +285,9 @@ fn after_a_restart_the_last_rounds_are_done_again() {
     let mut b = in_commit(&whole);
     b.wrote(C);
     goes_back(&mut b);
-    for peer in [A, C] {
-        b.event(Event::Up(peer));
-    }
-    b.event(says(C, ready(C, &[2])));
-    let unknown = "to 2: the missing links of other nodes are not known yet";
-    assert_eq!(b.after(0.1), ["to 0: ready [1, 2]", unknown]);
-    let begin = b.begin(&[2], &[2]);
-    b.event(says(A, begin));
-    assert_eq!(b.after(0.1), ["to 2: begin after 2", "restore round 2"]);
+    b.linked();
+    b.reported(&[2], &[2]);
+    assert_eq!(b.after(0.1)[1..], ["restore round 2"]);
     let x = vec![0.0; whole.design.parameters()];
     let snapshot = Snapshot { rounds: Round(2), x, ..Snapshot::default() };
     let restored = Restored { snapshot, merged: Vec::new() };
@@ -400,9 +392,7 @@ fn a_loss_after_the_results_is_decided_by_the_others() {
     assert_eq!(b.event(Event::Up(A)), ["Linked { peer: NodeId(0), up: 1, links: 2 }"]);
     let tick = b.tick(0.1);
     let effects = b.effects(tick);
-    let [Effect::SendStart { to: A, message: StartMessage::Assembly(news) }] = &effects[..] else {
-        panic!("{effects:?}")
-    };
+    let [Effect::SendNews { to: A, news }] = &effects[..] else { panic!("{effects:?}") };
     let (B, View { results: Some(results), .. }) = &news.views[0] else { panic!("{news:?}") };
     let has = |number, over| View {
         number,
@@ -414,7 +404,7 @@ fn a_loss_after_the_results_is_decided_by_the_others() {
     };
     let hears = |b: &mut Table<'_>, view| {
         let views = vec![signed(A, view)];
-        b.event(says(A, StartMessage::Assembly(News { views })))
+        b.event(says(A, News { views }))
     };
     assert_eq!(hears(&mut b, has(3, false)), NOTHING);
     assert_eq!(b.after(0.1), ["to 0: 2 views, change Some(0)"]);

@@ -5,8 +5,9 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration, time::Instant};
 use super::{commit::NOTHING, table, three::Three};
 use crate::{
     cluster::{
+        begin::reports::Report,
         members::keys::Named,
-        message::CheckpointSchedule,
+        message::{CheckpointId, CheckpointSchedule},
         part::Part,
         statements::{Said, Shared, Statement, Statements},
     },
@@ -33,6 +34,11 @@ fn of(node: u32, attempt: u64, said: Said) -> Statement {
     Statement::signed(&Named(node), (node, node), (0, attempt), said)
 }
 
+/// What a node without checkpoints reports.
+fn reports(node: u32, attempt: u64) -> Statement {
+    of(node, attempt, Said::Report(Report::default()))
+}
+
 fn vector(round: u64, byte: u8) -> Shared {
     Shared { round, flight: 0, fingerprint: [byte; 16] }
 }
@@ -43,13 +49,13 @@ fn shared(node: u32, attempt: u64, round: u64, byte: u8) -> Statement {
 
 /// A neighbour brings these: who has broken the protocol, if one has.
 fn brought(to: &mut Statements, from: u32, all: &[Statement]) -> Result<(), String> {
-    to.hear(NodeId(from), all.to_vec()).map_err(|failure| failure.to_string())
+    to.hear(NodeId(from), all.to_vec().into()).map_err(|failure| failure.to_string())
 }
 
 /// What the neighbours are told, if anything.
 fn told(statements: &mut Statements) -> Option<Vec<Statement>> {
     let all = statements.tell_now()?;
-    Some(all.iter().map(|(_, statement)| statement.clone()).collect())
+    Some(all.statements.iter().map(|(_, statement)| Statement::clone(statement)).collect())
 }
 
 fn blames(node: u32, why: &str) -> Result<(), String> {
@@ -122,8 +128,8 @@ fn who_brings_what_no_node_says_is_named() {
         assert_eq!(bring(said.clone()), blames(0, NO), "{said:?}");
     }
     // As many of one node as no honest neighbour has to tell.
-    let many: Vec<_> = (0..36).map(|round| of(3, 1, Said::Saved(round))).collect();
-    assert_eq!(brought(&mut statements(&whole), 0, &many[..35]), Ok(()));
+    let many: Vec<_> = (0..40).map(|round| of(3, 1, Said::Saved(round))).collect();
+    assert_eq!(brought(&mut statements(&whole), 0, &many[..39]), Ok(()));
     assert_eq!(brought(&mut statements(&whole), 0, &many), blames(0, NO));
 }
 
@@ -134,7 +140,7 @@ fn a_neighbour_that_sends_others_something_else_is_proved_to() {
         // What node 2 has signed, and what this node got from it.
         let compared = |said: &[Statement], got: Shared| {
             let mut all = statements(&whole);
-            brought(&mut all, 2, &[of(2, 5, Said::Saved(0))])?;
+            brought(&mut all, 2, &[reports(2, 5)])?;
             if sees_first {
                 all.see(NodeId(2), got).map_err(|failure| failure.to_string())?;
             }
@@ -167,13 +173,13 @@ fn statements_of_another_attempt_accuse_nobody() {
     let whole = whole();
     let (old, new) = (shared(2, 5, 16, 1), shared(2, 6, 16, 2));
     let (late, other) = (of(2, 5, Said::Saved(40)), shared(2, 5, 32, 1));
-    // What it says itself over this link counts, whatever others still pass on, in any order.
+    // The newest attempt counts, whatever others still pass on, in any order.
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         let mut all = statements(&whole);
         for step in order {
             let done = match step {
                 0 => brought(&mut all, 0, &[old.clone(), late.clone()]),
-                1 => brought(&mut all, 2, std::slice::from_ref(&new)),
+                1 => brought(&mut all, 2, &[reports(2, 6), new.clone()]),
                 _ => all.see(NodeId(2), vector(16, 2)).map_err(|failure| failure.to_string()),
             };
             assert_eq!(done, Ok(()), "{order:?} {step}");
@@ -181,19 +187,38 @@ fn statements_of_another_attempt_accuse_nobody() {
         assert_eq!(all.saved(NodeId(2)), None, "{order:?}");
         assert_eq!(brought(&mut all, 0, std::slice::from_ref(&other)), Ok(()), "{order:?}");
     }
-    // Of a node that is no neighbour the newest attempt counts.
     let mut all = statements(&whole);
     assert_eq!(brought(&mut all, 0, &[of(3, 6, Said::Saved(20))]), Ok(()));
     assert_eq!(brought(&mut all, 0, &[of(3, 5, Said::Saved(60))]), Ok(()));
     assert_eq!(all.saved(NodeId(3)), Some(20));
-    assert_eq!(brought(&mut all, 2, &[of(3, 7, Said::Saved(0))]), Ok(()));
+    assert_eq!(brought(&mut all, 2, &[reports(3, 7), of(3, 7, Said::Saved(0))]), Ok(()));
     assert_eq!(all.saved(NodeId(3)), Some(0));
-    // Once all have agreed on it, no other one does.
-    all.agree(&[1, 1, 1, 7]);
+    // In the rounds only a report begins another one.
+    all.begin(1);
     assert_eq!(brought(&mut all, 2, &[of(3, 8, Said::Saved(80))]), Ok(()));
     assert_eq!(all.saved(NodeId(3)), Some(0));
+    assert_eq!(brought(&mut all, 2, &[reports(3, 9), of(3, 9, Said::Saved(9))]), Ok(()));
+    assert_eq!((all.take_report(), all.saved(NodeId(3))), (Some(NodeId(3)), Some(9)));
     all.forget(NodeId(3));
     assert_eq!(all.saved(NodeId(3)), None);
+}
+
+/// Two different reports of one attempt prove that their node is at fault.
+#[test]
+fn one_that_signs_two_reports_is_proved_to() {
+    let whole = whole();
+    let other = |node| {
+        let kept = vec![CheckpointId::new(0, 20, &[])];
+        of(node, 5, Said::Report(Report { kept, ..Report::default() }))
+    };
+    let mut all = statements(&whole);
+    let twice = blames(2, "it has signed two different reports of its checkpoints");
+    assert_eq!(brought(&mut all, 0, &[reports(2, 5), other(2)]), twice);
+    // Of a node that is no neighbour, both go on to its neighbours, and neither counts.
+    let mut all = statements(&whole);
+    assert_eq!(brought(&mut all, 0, &[reports(3, 5), other(3)]), Ok(()));
+    assert_eq!(told(&mut all).map(|all| all.len()), Some(2));
+    assert_eq!(all.report_of(NodeId(3)), None);
 }
 
 /// Node 2 sends frames of rounds 0 and 16; what is said, and for how long the links are up and
@@ -208,6 +233,7 @@ fn a_neighbour_that_signs_nothing_while_its_frames_go_on_is_late() {
         for &round in frames {
             all.see(NodeId(2), vector(round, 1)).unwrap();
         }
+        brought(&mut all, 2, &[reports(2, 5)]).unwrap();
         brought(&mut all, 2, said).unwrap();
         let mut found = None;
         for &(seconds, up) in ticks {
@@ -236,7 +262,7 @@ fn a_neighbour_that_signs_nothing_while_its_frames_go_on_is_late() {
 fn a_flood_of_statements_takes_no_memory_and_hides_nothing() {
     let whole = whole();
     let mut all = statements(&whole);
-    brought(&mut all, 2, &[of(2, 5, Said::Saved(0))]).unwrap();
+    brought(&mut all, 2, &[reports(2, 5)]).unwrap();
     for round in (1..300).map(|place| 256 * place) {
         assert_eq!(brought(&mut all, 2, &[shared(2, 5, round, 9)]), Ok(()));
         told(&mut all);

@@ -8,18 +8,16 @@ use std::{
 use crate::{
     cluster::{
         Cluster, Effect, Facts, Input, Keeps, Opened, Outcome, Terms,
+        begin::reports::Report,
         event::Event,
-        members::keys::{Keys, Named},
-        message::{CheckpointId, CheckpointReport, Origin, Reports, Saved, StartMessage},
-        statements::{Said, Statement},
+        members::keys::Named,
+        message::{CheckpointId, Origin, Saved},
+        statements::{Links, Said, Statement},
         waiting::limits::Limits,
     },
     drive::Membership,
     experiment::Experiment,
-    gossip::{
-        self, Cause,
-        tree::{Readers, Signer},
-    },
+    gossip::{self, Cause, tree::Readers},
     run::{Whole, checkpoint::Every},
     units::NodeId,
 };
@@ -80,26 +78,22 @@ pub(super) fn brief(effect: &Effect) -> String {
                 because.unwrap_or_default(),
             )
         }
-        Effect::SendStart { to, message } => match message {
-            StartMessage::Ready(reports) => {
-                let nodes: Vec<u32> = reports.nodes.iter().map(|report| report.node.0).collect();
-                format!("to {to}: ready {nodes:?}")
-            }
-            StartMessage::Waiting(text) => format!("to {to}: {text}"),
-            StartMessage::Begin(reports) => {
-                let whole = Membership::all(reports.nodes.len());
-                format!("to {to}: begin after {}", reports.decide(&whole, 2).rounds)
-            }
-            StartMessage::Assembly(news) => {
-                let newest = news.views.iter().map(|(_, view)| view.adopted >> 32).max();
-                format!("to {to}: {} views, change {newest:?}", news.views.len())
-            }
-        },
+        Effect::SendNews { to, news } => {
+            let newest = news.views.iter().map(|(_, view)| view.adopted >> 32).max();
+            format!("to {to}: {} views, change {newest:?}", news.views.len())
+        }
         Effect::Restore { at, .. } => format!("restore round {}", at.rounds),
         Effect::Begin { at, .. } => format!("begin after {}", at.rounds),
         Effect::Write { snapshot, .. } => format!("write round {}", snapshot.rounds),
         Effect::Tell(all) => {
-            let all: Vec<String> = all.iter().map(|(_, statement)| says(statement)).collect();
+            let all = all.statements.iter().map(|(_, statement)| statement);
+            let is_first = |one: &&Arc<Statement>| {
+                matches!(one.said, Said::Report(_) | Said::Links(_) | Said::Begins(_))
+            };
+            // What is said before the rounds is left out in them.
+            let (first, later): (Vec<_>, Vec<_>) = all.partition(is_first);
+            let all = if later.is_empty() { first } else { later };
+            let all: Vec<String> = all.into_iter().map(|statement| says(statement)).collect();
             format!("tell {}", all.join(", "))
         }
         Effect::Record(membership) => format!("record {:?}", membership.members),
@@ -122,6 +116,15 @@ pub(super) fn brief(effect: &Effect) -> String {
 fn says(statement: &Statement) -> String {
     let node = statement.node;
     match &statement.said {
+        Said::Report(report) => {
+            let kept: Vec<u64> = report.kept.iter().map(|kept| kept.rounds).collect();
+            format!("{node} reports {kept:?}")
+        }
+        Said::Links(links) => {
+            let (up, all) = (links.attempts.iter().flatten().count(), links.attempts.len());
+            format!("{node} is linked with {up} of {all}")
+        }
+        Said::Begins(_) => format!("{node} begins"),
         Said::Shared(vector) => format!("{node} shared {}", vector.round),
         Said::Saved(rounds) => format!("{node} saved {rounds}"),
         Said::Schedule(schedule) => format!("{node} schedules {}", schedule.next),
@@ -196,7 +199,7 @@ impl<'a> Table<'a> {
     pub(super) fn told(&mut self, from: NodeId, node: NodeId, said: Said) -> Vec<String> {
         let membership = self.cluster.part().membership.id;
         let statement = Statement::signed(&Named(node), (node, node), (membership, 0), said);
-        self.event(Event::Told { from, statements: vec![statement] })
+        self.event(Event::Told { from, batch: vec![statement].into() })
     }
 
     /// A node says that it has written the same results.
@@ -227,15 +230,32 @@ impl<'a> Table<'a> {
     /// All are linked, and start.
     pub(super) fn started(&mut self) -> Vec<String> {
         self.opened(&[]);
+        self.linked();
+        self.reported(&[], &[]);
+        assert_eq!(self.after(0.1)[1..], ["restore round 0"]);
+        self.input(Input::Restored(Ok(None)))
+    }
+
+    /// Both links are up.
+    pub(super) fn linked(&mut self) {
         for peer in [A, C] {
             self.event(Event::Up(peer));
         }
-        self.event(Event::Start { from: C, message: ready(C, &[]) });
-        self.after(0.1);
-        let message = self.begin(&[], &[]);
-        self.event(Event::Start { from: A, message });
-        assert_eq!(self.after(0.1), ["to 2: begin after 0", "restore round 0"]);
-        self.input(Input::Restored(Ok(None)))
+    }
+
+    /// Both neighbours have checkpoints of these rounds, and are linked.
+    pub(super) fn reported(&mut self, a: &[u64], c: &[u64]) {
+        self.reports(A, a, 1);
+        self.reports(C, c, 1);
+    }
+
+    /// A neighbour has checkpoints of these rounds, and is linked with so many nodes, all in their
+    /// first attempt.
+    pub(super) fn reports(&mut self, node: NodeId, rounds: &[u64], links: usize) {
+        let links = Links { number: 1, attempts: vec![Some(0); links] };
+        for said in [Said::Report(report(rounds)), Said::Links(links)] {
+            assert_eq!(self.told(node, node, said), [""; 0]);
+        }
     }
 }
 
@@ -246,32 +266,10 @@ pub(super) fn saved(rounds: &[u64]) -> Saved {
     Saved { kept, common, history: Vec::new() }
 }
 
-/// The report of a node in this membership, with its signature.
-pub(super) fn report(node: NodeId, membership: u64, saved: &Saved) -> CheckpointReport {
-    struct Signs(Named, u64);
-    impl Signer for Signs {
-        fn sign(&self, statement: &[u8]) -> Vec<u8> {
-            self.0.sign(&[&self.1.to_le_bytes()[..], &[0; 8], statement].concat())
-        }
-
-        fn verify(&self, _: NodeId, _: &[u8], _: &[u8]) -> bool {
-            unreachable!("it signs only")
-        }
-    }
-    CheckpointReport::new((node, 0), saved, &Signs(Named(node), membership))
-}
-
-pub(super) fn ready(node: NodeId, rounds: &[u64]) -> StartMessage {
-    StartMessage::Ready(Reports { nodes: vec![report(node, 0, &saved(rounds))], histories: vec![] })
-}
-
-impl Table<'_> {
-    /// The reports of all: this node has its own, and a and c have checkpoints of these rounds.
-    pub(super) fn begin(&self, a: &[u64], c: &[u64]) -> StartMessage {
-        let nodes = [(A, saved(a)), (B, self.saved.clone()), (C, saved(c))];
-        let nodes = nodes.iter().map(|(node, saved)| report(*node, 0, saved)).collect();
-        StartMessage::Begin(Reports { nodes, histories: vec![] })
-    }
+/// What a node with checkpoints of these rounds reports.
+pub(super) fn report(rounds: &[u64]) -> Report {
+    let Saved { kept, common, .. } = saved(rounds);
+    Report { kept, common, ..Report::default() }
 }
 
 pub(super) fn leaves(node: NodeId, leaves: bool) -> Cause {

@@ -120,15 +120,13 @@ impl<'a> Three<'a> {
     fn perform(&mut self, node: NodeId, effect: Effect) {
         match effect {
             Effect::Core(effect) => self.perform_core(node, effect),
-            Effect::SendStart { to, message } => {
-                self.reply(to, Input::Event(Event::Start { from: node, message }));
-            }
             Effect::Restore { .. } => self.reply(node, Input::Restored(Ok(None))),
             Effect::Tell(all) => {
                 for &to in if node == B { &[A, C][..] } else { &[B] } {
                     let sent = &mut self.told[node.index()][to.index()];
-                    let statements = news(&all, sent);
-                    self.reply(to, Input::Event(Event::Told { from: node, statements }));
+                    if let Some(batch) = news(&all, sent) {
+                        self.reply(to, Input::Event(Event::Told { from: node, batch }));
+                    }
                 }
             }
             Effect::Write { .. } if self.has_slow_disks => {}
@@ -204,7 +202,6 @@ fn named(input: &Input) -> String {
         Input::Event(Event::Frame { from, .. }) => format!("frame of {from}"),
         Input::Event(Event::Taken(peer)) => format!("taken by {peer}"),
         Input::Event(Event::Computed(_)) => "gradient".into(),
-        Input::Event(Event::Start { from, message }) => format!("{from} says {message:?}"),
         Input::Event(Event::Told { from, .. }) => format!("told by {from}"),
         Input::Event(event) => format!("{event:?}"),
         Input::Core(gossip::Input::Record(_)) => "record".into(),

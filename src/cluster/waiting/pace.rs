@@ -57,8 +57,13 @@ impl Paces {
         self.0.insert(node, pace);
     }
 
+    /// Whether a node says that it waits for others.
+    pub(crate) fn waits(&self, node: NodeId) -> bool {
+        self.0.get(&node).is_some_and(|pace| !pace.waits_for.is_empty())
+    }
+
     /// From one of these nodes, for which this one waits, to the node for which they all wait in
-    /// the end: each waits for the next one.
+    /// the end: each waits for the next one. The last one may wait for one before it.
     pub(crate) fn chain(&self, me: NodeId, first: &[NodeId]) -> Vec<NodeId> {
         let mut longest = Vec::new();
         for &start in first {

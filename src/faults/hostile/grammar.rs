@@ -1,20 +1,16 @@
 //! What a hostile member says: any message that a link passes on, with its own signature, or as it
 //! has heard it.
 
-use std::collections::BTreeMap;
-
 use super::Kind;
 use crate::{
     cluster::{
+        begin::reports::Report,
         members::{
             assembly::{News, View, statement},
-            keys::{Keys, Named, OfMembers},
+            keys::{Keys, Named},
         },
-        message::{
-            CheckpointId, CheckpointReport, CheckpointSchedule, MOST_ROUNDS, Origin, Reports,
-            Saved, StartMessage,
-        },
-        statements::{Said, Shared, Statement},
+        message::{CheckpointId, CheckpointSchedule, MOST_ROUNDS, Origin},
+        statements::{Batch, Links, Said, Shared, Statement},
     },
     drive::{Change, Membership},
     faults::wire::Message,
@@ -35,14 +31,9 @@ pub(super) struct Known<'w> {
     /// The members as the other end sees them, and whether it chooses others.
     pub membership: &'w Membership,
     pub chooses: bool,
-    /// The nodes below this one in the spanning tree of these members, and itself, by their numbers
-    /// among them.
-    pub below: Vec<NodeId>,
-    /// What each other member has really reported, by its number among them, if it has.
-    pub reports: BTreeMap<NodeId, Reports>,
-    /// The number of its own attempt, and what signs for it among these members.
+    /// The number of its own attempt, and what it has said of its links.
     pub attempt: u64,
-    pub signer: OfMembers,
+    pub links: Links,
     /// The checkpoints that the other end has, and the history and the schedule that this node has.
     pub checkpoints: Vec<CheckpointId>,
     pub history: Vec<Change>,
@@ -74,17 +65,20 @@ fn members(known: &Known<'_>) -> impl Iterator<Item = NodeId> + use<> {
 
 /// A message of this kind, if there is one.
 pub(super) fn message(kind: Kind, rng: &mut Sequence, known: &Known<'_>) -> Option<Message> {
-    let start = |message| Some(Message::Start(message));
     match kind {
-        Kind::Ready => start(StartMessage::Ready(reports(rng, known, &known.below)?)),
-        Kind::Waiting => start(StartMessage::Waiting("a node waits for another one".into())),
-        Kind::Begin => {
-            let all: Vec<NodeId> = members(known).collect();
-            start(StartMessage::Begin(reports(rng, known, &all)?))
-        }
+        Kind::Reports => report(rng, known),
+        Kind::Links => states(rng, known, |rng| {
+            let mut links = known.links.clone();
+            links.number += rng.below(3);
+            for attempt in &mut links.attempts {
+                *attempt = if flag(rng) { *attempt } else { flag(rng).then(|| rng.word()) };
+            }
+            Said::Links(links)
+        }),
+        Kind::Begins => states(rng, known, |rng| Said::Begins(rng.word())),
         Kind::Views | Kind::RaisedViews | Kind::FinalViews if known.chooses => {
             let news = News { views: vec![(known.me, view(kind, rng, known))] };
-            news.is_valid(known.topology).then_some(Message::Start(StartMessage::Assembly(news)))
+            news.is_valid(known.topology).then_some(Message::Chooses(news))
         }
         Kind::Echoes => echo(rng, known),
         Kind::Saved => states(rng, known, |rng| Said::Saved(round(rng, known))),
@@ -131,30 +125,21 @@ fn checkpoints(rng: &mut Sequence, known: &Known<'_>, history: &[Change]) -> Vec
     all
 }
 
-/// What these members report: the others what is true, and this node something that it can have.
-fn reports(rng: &mut Sequence, known: &Known<'_>, nodes: &[NodeId]) -> Option<Reports> {
-    let place = known.membership.place(known.me)?;
-    let mut all = Reports::default();
-    for node in nodes {
-        match *node == place {
-            true => all.add(&own(place, rng, known)),
-            false => all.add(known.reports.get(node)?),
-        }
-    }
-    Some(all)
-}
-
-fn own(place: NodeId, rng: &mut Sequence, known: &Known<'_>) -> Reports {
+/// What it says of its checkpoints: anything that it can have.
+fn report(rng: &mut Sequence, known: &Known<'_>) -> Option<Message> {
     let history = if flag(rng) { known.history.clone() } else { Vec::new() };
     let kept = checkpoints(rng, known, &history);
     let common = match rng.below(3) {
         0 => CheckpointId::default(),
         _ => kept.last().copied().unwrap_or_default(),
     };
-    let saved = Saved { kept, common, history: Vec::new() };
-    let report = CheckpointReport::new((place, attempt(rng, known)), &saved, &known.signer);
-    let histories = if history.is_empty() { Vec::new() } else { vec![history] };
-    Reports { nodes: vec![report], histories }
+    let because = Origin { node: known.me, number: rng.word(), ..Origin::default() };
+    let (because, guards) = (because.signed(&Named(known.me)), rng.below(8) == 0);
+    let report = Report { kept, common, because, guards };
+    let Some(Message::Statements(batch)) = states(rng, known, |_| Said::Report(report)) else {
+        return None;
+    };
+    Some(Message::Statements(Batch { histories: vec![history], ..batch }))
 }
 
 /// Its attempt at the run: mostly that of its program.
@@ -205,10 +190,10 @@ fn view(kind: Kind, rng: &mut Sequence, known: &Known<'_>) -> View {
 /// What it has heard or said before: all of it, or what one node has said about itself.
 fn echo(rng: &mut Sequence, known: &Known<'_>) -> Option<Message> {
     match pick(rng, known.heard)? {
-        Message::Start(StartMessage::Assembly(news)) => {
+        Message::Chooses(news) => {
             let chosen = pick(rng, &news.views)?;
             let views = if flag(rng) { vec![chosen] } else { news.views };
-            known.chooses.then_some(Message::Start(StartMessage::Assembly(News { views })))
+            known.chooses.then_some(Message::Chooses(News { views }))
         }
         other => Some(other),
     }
@@ -224,7 +209,7 @@ fn states(
     let of = (known.membership.id, attempt(rng, known));
     let said = what(rng);
     let statement = Statement::signed(&Named(known.me), (place, known.me), of, said);
-    Some(Message::Statements(vec![statement]))
+    Some(Message::Statements(vec![statement].into()))
 }
 
 fn schedule(rng: &mut Sequence, known: &Known<'_>) -> CheckpointSchedule {
@@ -248,7 +233,6 @@ pub(super) fn origin(rng: &mut Sequence, me: NodeId, nodes: usize, shown: &[Orig
     let about = NodeId::from(rng.below(nodes as u64) as usize);
     let about = flag(rng).then_some(about);
     let own = Origin { node: me, number: rng.word(), about, ..Origin::default() };
-    let own = Origin { diverged: flag(rng), ..own };
     of_others.unwrap_or_else(|| own.signed(&Named(me)))
 }
 

@@ -20,12 +20,7 @@ use crate::{
     cluster::{
         Input,
         event::Event,
-        kept,
-        members::keys::{Keys, Named, OfMembers},
-        message::{
-            CheckpointId, CheckpointReport, CheckpointSchedule, Origin, Reports, StartMessage,
-        },
-        part::Part,
+        message::{CheckpointId, CheckpointSchedule, Origin},
         statements::Said,
     },
     gossip::{
@@ -41,10 +36,10 @@ const MILLI: u64 = 1_000_000;
 /// What a hostile member does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// Any checkpoints of itself, with the reports of those below it, or of all members.
-    Ready,
-    Waiting,
-    Begin,
+    /// That it has any checkpoints, is linked with any neighbours, has begun anywhere.
+    Reports,
+    Links,
+    Begins,
     /// That it has any results.
     Written,
     /// Its own views with any links: of the newest membership, of a later one, and of the end.
@@ -86,9 +81,9 @@ pub(super) enum Kind {
 
 /// All of them.
 pub(super) const ALL: [Kind; 23] = [
-    Kind::Ready,
-    Kind::Waiting,
-    Kind::Begin,
+    Kind::Reports,
+    Kind::Links,
+    Kind::Begins,
     Kind::Written,
     Kind::Views,
     Kind::RaisedViews,
@@ -177,7 +172,7 @@ impl Hostile {
     }
 
     fn remember(&mut self, message: &Message) {
-        if let Message::Start(StartMessage::Assembly(news)) = message {
+        if let Message::Chooses(news) = message {
             let own = news.views.iter().filter(|(node, _)| *node == self.node);
             let numbers = own.map(|(_, view)| (view.choice, view.number));
             self.number = numbers.fold(self.number, Ord::max);
@@ -398,15 +393,7 @@ impl World<'_> {
         let (newest, other) = (self.newest_membership(), &self.machines[to.index()]);
         let program = other.program.as_ref()?;
         let part = program.cluster.part();
-        let tree = part.topology().spanning_tree();
-        let below = part.membership.place(me).map_or(Vec::new(), |place| {
-            let all = (0..part.membership.members.len()).map(NodeId::from);
-            all.filter(|node| tree.is_below(*node, place)).collect()
-        });
         let id = |(membership, rounds, history)| CheckpointId { membership, rounds, history };
-        let keys: Arc<dyn Keys> = Arc::new(Named(me));
-        let signer = OfMembers::new(&keys, part, Vec::new());
-        let place = part.membership.place(me).unwrap_or_default();
         let own_program = self.machines[me.index()].program.as_ref()?;
         let attempt = own_program.incarnation;
         let own = own_program.checkpoints.available().ok()?;
@@ -415,12 +402,18 @@ impl World<'_> {
             let made = other.results.as_ref()?;
             Some(crate::run::checkpoint::Written::of(&made.mean, &made.history).number)
         });
-        let schedule = own_program.statements.iter().rev().find_map(|(_, one)| match one.said {
+        let said = &own_program.statements.statements;
+        let schedule = said.iter().rev().find_map(|(_, one)| match one.said {
             Said::Schedule(schedule) => Some(schedule),
             _ => None,
         });
         let schedule = schedule.unwrap_or_else(CheckpointSchedule::default);
-        let reports = self.true_reports(part);
+        let links = said.iter().rev().find_map(|(_, one)| match &one.said {
+            Said::Links(links) if part.membership.place(me) == Some(one.node) => {
+                Some(links.clone())
+            }
+            _ => None,
+        });
         let hostile = self.hostile.as_mut()?;
         let known = Known {
             me,
@@ -429,10 +422,8 @@ impl World<'_> {
             rounds: self.whole.design.experiment.run.rounds,
             membership: &part.membership,
             chooses: program.chooses,
-            below,
-            reports,
+            links: links.unwrap_or_default(),
             attempt,
-            signer: signer.of(place, &keys),
             checkpoints: program.checkpoints.available().ok()?.0.into_iter().map(id).collect(),
             history: own.1.map_or(Vec::new(), |newest| newest.history),
             schedule,
@@ -443,34 +434,9 @@ impl World<'_> {
         };
         let message = grammar::message(kind, &mut hostile.rng, &known)?;
         hostile.count(kind);
-        if let Message::Start(StartMessage::Assembly(_)) = &message {
+        if let Message::Chooses(_) = &message {
             hostile.remember(&message);
         }
         Some(message)
-    }
-
-    /// What the members report that have opened the links of this membership: those in the rounds
-    /// have done so before.
-    fn true_reports(&self, part: &Part<'_>) -> BTreeMap<NodeId, Reports> {
-        let one = |(place, number): (usize, &NodeId)| {
-            let (place, program) =
-                (NodeId::from(place), self.machines[number.index()].program.as_ref()?);
-            let is_there = program.incarnation > 0 && !program.chooses;
-            if !is_there || program.cluster.part().membership != part.membership {
-                return None;
-            }
-            if let Some(begins) = &program.begins {
-                let own = begins.nodes.iter().filter(|report| report.node == place);
-                let (nodes, histories) = (own.cloned().collect(), begins.histories.clone());
-                return Some((place, Reports { nodes, histories }));
-            }
-            let (saved, _) = kept::saved(Some(&program.checkpoints)).ok()?;
-            let keys: Arc<dyn Keys> = Arc::new(Named(*number));
-            let signer = OfMembers::new(&keys, part, Vec::new()).of(place, &keys);
-            let report = CheckpointReport::new((place, program.incarnation), &saved, &signer);
-            let histories = if saved.history.is_empty() { Vec::new() } else { vec![saved.history] };
-            Some((place, Reports { nodes: vec![report], histories }))
-        };
-        part.membership.members.iter().enumerate().filter_map(one).collect()
     }
 }

@@ -17,7 +17,8 @@
 //! x is checked in every 16th round and at the end, updates in the first 16 rounds: one pass over a
 //! vector each. These checks depend on the round only, never on time or on evaluations, so every
 //! driver decides alike. Before each checkpoint x is checked too: a run must be able to continue
-//! from it. That finds what the next check would find some rounds later.
+//! from it. That finds what the next check would find some rounds later. So are the other vectors
+//! that the rule keeps, with a bound that is 1000 times greater.
 
 use crate::{gossip::event::Failure, units::Round, vector};
 
@@ -95,8 +96,21 @@ impl Growth {
     /// # Errors
     /// If it has diverged. The failure names its greatest value, or the first that is not finite.
     pub(super) fn check(&self, round: Round, x: &[f32]) -> Result<(), Failure> {
+        Growth::check_below(self.most(), round, x)
+    }
+
+    /// Checks a vector that the rule keeps besides x, as a copy or a sum of gradients. If it is far
+    /// too large, x diverges later.
+    ///
+    /// # Errors
+    /// If x would diverge.
+    pub(super) fn check_kept(&self, round: Round, kept: &[f32]) -> Result<(), Failure> {
+        Growth::check_below(self.most_of_others().max(TIMES * TIMES * self.gradient), round, kept)
+    }
+
+    fn check_below(most: f64, round: Round, x: &[f32]) -> Result<(), Failure> {
         let length = vector::norm_squared(x).sqrt();
-        if length <= self.most() {
+        if length <= most {
             return Ok(());
         }
         let index = vector::first_non_finite(x).unwrap_or_else(|| {

@@ -9,8 +9,8 @@ use sha2::{Digest, Sha256};
 
 use crate::{compress::Malformed, units::NodeId};
 
-/// The bytes that a signature adds to a record: one of Ed25519 has 64.
-pub const SIGNATURE: usize = 64;
+/// The bytes that a signature adds to a record: the attempt of its node, and 64 of Ed25519.
+pub const SIGNATURE: usize = 8 + 64;
 
 /// The key of a node, and those with which it checks the others.
 pub trait Signer: Send + Sync {

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 
 use super::status::Status;
 use crate::{
-    cluster::{event::Event, message::StartMessage, statements::Retained},
+    cluster::{event::Event, members::assembly::News, statements::Retained},
     gossip::Cause,
     net::{host::Host, runtime::SHUTDOWN},
     units::NodeId,
@@ -50,9 +50,9 @@ impl Links {
         self.host.recycle(from, buffer);
     }
 
-    /// Sends a start message. A new one replaces an older one that was not sent yet.
-    pub(super) fn send_start(&self, to: NodeId, message: StartMessage) {
-        self.host.send_start(to, message);
+    /// Sends what this node knows about the members. It replaces what was not sent yet.
+    pub(super) fn send_news(&self, to: NodeId, news: News) {
+        self.host.send_news(to, news);
     }
 
     /// Tells all neighbours what is new of this.

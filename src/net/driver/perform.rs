@@ -17,7 +17,7 @@ use crate::{
         effect::Remains,
         event::Event,
         kept::{self, Place},
-        message::{Beginning, Reports, Stamp},
+        message::{Beginning, Stamp},
     },
     drive::{Change, Conclusion, Elapsed, Ended, RunError},
     gossip::{self, Cause, OwnModel, snapshot::Snapshot},
@@ -44,9 +44,9 @@ impl Driver<'_> {
                 let opened = self.open(&opening);
                 self.inputs.push_back(Input::Opened(opened));
             }
-            Effect::SendStart { to, message } => {
+            Effect::SendNews { to, news } => {
                 if let Some(links) = &self.links {
-                    links.send_start(to, message);
+                    links.send_news(to, news);
                 }
             }
             Effect::Tell(statements) => {
@@ -57,8 +57,8 @@ impl Driver<'_> {
             Effect::Pace { waits_for, share } => {
                 self.telling.pace(waits_for, share);
             }
-            Effect::Restore { at, node, reports } => {
-                let restored = self.restore(&at, node, reports);
+            Effect::Restore { at, node } => {
+                let restored = self.restore(&at, node);
                 self.inputs.push_back(Input::Restored(restored));
             }
             Effect::Begin { at, node } => {
@@ -183,11 +183,10 @@ impl Driver<'_> {
         &mut self,
         at: &Beginning,
         node: NodeId,
-        reports: Reports,
     ) -> Result<Option<crate::cluster::Restored>, RunError> {
         if let Some(links) = &self.links {
             // A link that breaks from now on is lost until its session is resumed.
-            links.status().begin(reports);
+            links.status().begin();
         }
         let kept = self.checkpoints.as_ref();
         let is_of = |newest: &mut Checkpoint| newest.snapshot.rounds.0 == at.rounds;

@@ -5,7 +5,10 @@
 //! meanwhile. So that other nodes do not take this for silence, its records say so.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -14,7 +17,6 @@ use litemap::LiteMap;
 use crate::{
     cluster::{
         Facts,
-        message::Reports,
         part::Part,
         waiting::pace::{Alive, Pace, Paces},
     },
@@ -52,7 +54,7 @@ pub struct Status {
     /// What has moved over each link, and how it is connected.
     wires: Mutex<LiteMap<NodeId, Wire>>,
     /// Where the run has started.
-    beginning: Mutex<Option<Reports>>,
+    begun: AtomicBool,
     work: Mutex<Work>,
     /// What nodes say about themselves.
     board: Arc<Board>,
@@ -108,7 +110,7 @@ impl Status {
             programs: Mutex::default(),
             host: Mutex::default(),
             wires: Mutex::default(),
-            beginning: Mutex::default(),
+            begun: AtomicBool::new(false),
             work: Mutex::default(),
             board,
         }
@@ -207,18 +209,13 @@ impl Status {
 
     /// The run begins or continues here: a link that breaks from now on is lost until its session
     /// is resumed.
-    pub fn begin(&self, beginning: Reports) {
-        *self.beginning.lock().unwrap_or_else(PoisonError::into_inner) = Some(beginning);
-    }
-
-    /// The reports from which it follows where the run has started.
-    pub(crate) fn beginning(&self) -> Option<Reports> {
-        self.beginning.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn begin(&self) {
+        self.begun.store(true, Ordering::Release);
     }
 
     /// Whether the run has started.
     pub(crate) fn has_started(&self) -> bool {
-        self.beginning.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.begun.load(Ordering::Acquire)
     }
 
     /// What nodes say about themselves.
@@ -396,7 +393,7 @@ mod tests {
         let now = Instant::now();
         let after = |ms: u64| now + Duration::from_millis(ms);
         assert_eq!(status.at_work(after(0)), None, "before the run no link is lost");
-        status.begin(Reports::default());
+        status.begin();
         assert_eq!(status.at_work(after(0)), Some(AtWork::Reconnects));
         status.up(NodeId(1));
         assert_eq!(status.at_work(after(900)), None);

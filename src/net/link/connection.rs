@@ -26,7 +26,7 @@ use super::{
     wire::{self, Message, Reason},
 };
 use crate::{
-    cluster::{message::StartMessage, statements::news},
+    cluster::statements::news,
     gossip::Cause,
     net::transport::peers::{CONNECTED_AGAIN, Connection},
     units::NodeId,
@@ -150,9 +150,7 @@ impl Link {
 
     /// What the neighbour may have missed while the link was down; the last is said first.
     fn first_messages(&self, program: u64) -> Vec<Message> {
-        let started = self.status.beginning();
-        let started = started.map(|started| Message::Start(StartMessage::Begin(started)));
-        started.into_iter().chain(self.rival(program).map(Message::Rival)).collect()
+        self.rival(program).map(Message::Rival).into_iter().collect()
     }
 
     /// Waits until something happens, and returns what is to be said then.
@@ -181,9 +179,9 @@ impl Link {
             Ok(()) = self.statements.changed() => {
                 turn.messages.extend(self.news(open));
             }
-            Ok(()) = self.start_messages.changed() => {
-                let message = self.start_messages.borrow_and_update().clone();
-                turn.messages.extend(message.map(Message::Start));
+            Ok(()) = self.news.changed() => {
+                let news = self.news.borrow_and_update().clone();
+                turn.messages.extend(news.map(Message::Chooses));
             }
             _ = self.leaving.changed(), if open.goodbyes.reason.is_none() => {
                 open.goodbyes.reason.clone_from(&self.leaving.borrow());
@@ -217,8 +215,7 @@ impl Link {
     /// What the neighbour has not been told of what nodes say to all others.
     fn news(&mut self, open: &mut Open) -> Vec<Message> {
         let all = self.statements.borrow_and_update().clone();
-        let news = || Some(news(&all, &mut open.sent)).filter(|news| !news.is_empty());
-        std::iter::from_fn(news).map(Message::Statements).collect()
+        std::iter::from_fn(|| news(&all, &mut open.sent)).map(Message::Statements).collect()
     }
 
     /// What is new of what nodes say about themselves; if it is nothing, from time to time a

@@ -27,7 +27,7 @@ pub(crate) struct Goodbyes {
     /// Whether the neighbour has passed on a record that no node has said.
     pub forges: bool,
     /// How many start messages have been received.
-    pub start_messages: u32,
+    pub news: u32,
     /// What the neighbour may still send without content.
     pub budget: Budget,
 }

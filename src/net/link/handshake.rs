@@ -314,7 +314,7 @@ pub(crate) fn kind(message: &Message) -> &'static str {
         Message::Ack { .. } => "an acknowledgement",
         Message::Heartbeat => "a heartbeat",
         Message::Goodbye(_) => "a goodbye",
-        Message::Start(_) => "a message about linking",
+        Message::Chooses(_) => "a message about the members",
         Message::Probe => "a probe",
         Message::Rival(_) => "a message about another program",
         Message::Status(_) => "records of nodes",

@@ -27,8 +27,6 @@ pub struct RunCard {
     membership: u64,
     /// The numbers in the topology of the nodes with these numbers here; empty if they are equal.
     numbers: Vec<NodeId>,
-    /// The number of nodes in the topology.
-    nodes: usize,
     /// Which node was the first to go back to a checkpoint, or to choose members.
     because: Option<Origin>,
 }
@@ -78,13 +76,7 @@ impl RunCard {
         let agreed: Vec<String> = design.agreed.iter().map(agreed).collect();
         model.extend(agreed.iter().map(String::as_str));
         let texts = [design.topology.canonical(), experiment.join("\n"), model.join("\n")];
-        let card = RunCard::of(&design.experiment.run.id, design.parameters() as u64, texts);
-        RunCard { nodes: design.topology.nodes(), ..card }
-    }
-
-    /// The number of nodes in the topology of the run.
-    pub(crate) fn nodes(&self) -> usize {
-        self.nodes
+        RunCard::of(&design.experiment.run.id, design.parameters() as u64, texts)
     }
 
     /// The canonical texts of topology, experiment and model.
@@ -92,12 +84,11 @@ impl RunCard {
         &self.texts
     }
 
-    /// A card made from given texts, for a topology of any size.
+    /// A card made from given texts.
     pub fn of(run: &str, parameters: u64, texts: [String; 3]) -> RunCard {
         let digests = [0, 1, 2].map(|i: usize| Sha256::digest(texts[i].as_bytes()).into());
-        let (membership, numbers, nodes) = (0, Vec::new(), usize::MAX);
-        let because = None;
-        RunCard { run: run.into(), parameters, texts, digests, membership, numbers, nodes, because }
+        let (membership, numbers, because) = (0, Vec::new(), None);
+        RunCard { run: run.into(), parameters, texts, digests, membership, numbers, because }
     }
 
     /// The card of some of the run's nodes, or of all while members are chosen. `numbers` are those

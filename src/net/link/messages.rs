@@ -10,44 +10,16 @@ use super::{
     wire::{Message, Reason},
 };
 use crate::{
-    cluster::{
-        event::Event,
-        message::{CheckpointReport, MOST_CHANGES, MOST_ROUNDS, Reports, StartMessage},
-        statements::MOST_IN_MESSAGE,
-    },
-    drive::Change,
+    cluster::{event::Event, members::assembly::News, statements::MOST_IN_MESSAGE},
     gossip::Cause,
     status::Passed,
     units::NodeId,
 };
 
-/// The maximum number of start messages per connection, besides one in five seconds.
-const MOST_START_MESSAGES: u32 = 10_000;
+/// The maximum number of messages about the members per connection, besides one in five seconds.
+const MOST_NEWS: u32 = 10_000;
 
 impl Link {
-    /// Whether nodes of this run can report these checkpoints.
-    fn is_possible(&self, reports: &Reports) -> bool {
-        let Reports { nodes, histories } = reports;
-        let one = |report: &CheckpointReport| {
-            report.node.index() < self.nodes && report.kept.len() <= MOST_ROUNDS
-        };
-        nodes.len() <= self.nodes
-            && nodes.iter().all(one)
-            && histories.len() <= nodes.len()
-            && histories.iter().all(|history| self.is_history(history))
-    }
-
-    /// Whether a run can have this history.
-    fn is_history(&self, history: &[Change]) -> bool {
-        let exists = |node: &NodeId| node.index() < self.card.nodes();
-        history.len() <= MOST_CHANGES
-            && history.iter().all(|change| {
-                let ends = change.cut.iter().flat_map(|(a, b)| [a, b]);
-                change.members.is_sorted_by(|a, b| a < b)
-                    && change.members.iter().chain(&change.models).chain(ends).all(exists)
-            })
-    }
-
     /// Handles a control message; returns how the link ends if it ends by it.
     pub(crate) fn receive(&self, message: Message, goodbyes: &mut Goodbyes) -> Option<End> {
         if !self.has_content(&message, goodbyes)
@@ -68,16 +40,16 @@ impl Link {
                 }
             }
             Message::Goodbye(Some(reason)) => return Some(self.left(&reason)),
-            Message::Start(message) => return self.receive_start(message, goodbyes).err(),
-            Message::Statements(statements) if statements.len() > MOST_IN_MESSAGE => {
-                let length = statements.len();
+            Message::Chooses(news) => return self.receive_news(news, goodbyes).err(),
+            Message::Statements(batch) if batch.statements.len() > MOST_IN_MESSAGE => {
+                let length = batch.statements.len();
                 return Some(End::Invalid(format!(
                     "it sent {length} statements in one message: at most {MOST_IN_MESSAGE} are \
                      accepted"
                 )));
             }
-            Message::Statements(statements) => {
-                let _ = self.events.send(Event::Told { from: self.node, statements });
+            Message::Statements(batch) => {
+                let _ = self.events.send(Event::Told { from: self.node, batch });
             }
             Message::Status(records) => self.hear(records, goodbyes),
             Message::Rival(text) => {
@@ -118,7 +90,7 @@ impl Link {
     fn has_content(&self, message: &Message, goodbyes: &Goodbyes) -> bool {
         match message {
             Message::Ack(received) => *received >= self.outbox.lock().first(),
-            Message::Start(_) => !self.status.has_started(),
+            Message::Chooses(_) => !self.status.has_started(),
             message => {
                 let is_sign = matches!(
                     message,
@@ -152,43 +124,17 @@ impl Link {
         End::Left(Cause { node: NodeId(*node), text: sentence(text), leaves: *leaves })
     }
 
-    /// Passes a start message to the core, unless it is late.
-    fn receive_start(&self, message: StartMessage, goodbyes: &mut Goodbyes) -> Result<(), End> {
-        let opens = matches!(
-            message,
-            StartMessage::Ready(_) | StartMessage::Waiting(_) | StartMessage::Begin(_)
-        );
-        if opens && self.status.has_started() {
-            return Ok(());
+    /// Passes what a neighbour knows about the members to the core.
+    fn receive_news(&self, news: News, goodbyes: &mut Goodbyes) -> Result<(), End> {
+        goodbyes.news += 1;
+        if goodbyes.news > MOST_NEWS {
+            let text = format!("it sent more than {MOST_NEWS} messages about the members");
+            return Err(End::Invalid(text));
         }
-        goodbyes.start_messages += 1;
-        if goodbyes.start_messages > MOST_START_MESSAGES {
-            return Err(End::Invalid(format!(
-                "it sent more than {MOST_START_MESSAGES} messages about linking"
-            )));
+        if !self.assembly.as_ref().is_some_and(|topology| news.is_valid(topology)) {
+            return Err(End::Invalid("it sent what no node can know about the members".into()));
         }
-        let message = self.checked(message)?;
-        let _ = self.events.send(Event::Start { from: self.node, message });
+        let _ = self.events.send(Event::Chooses { from: self.node, news });
         Ok(())
-    }
-
-    /// A start message that a node of this run can send.
-    fn checked(&self, message: StartMessage) -> Result<StartMessage, End> {
-        let wrong = match &message {
-            StartMessage::Waiting(text) => return Ok(StartMessage::Waiting(sentence(text))),
-            StartMessage::Ready(reports) | StartMessage::Begin(reports)
-                if !self.is_possible(reports) =>
-            {
-                "it reports too many checkpoints of a node, nodes that do not exist, or a history \
-                 that no run of these nodes can have"
-            }
-            StartMessage::Assembly(news)
-                if !self.assembly.as_ref().is_some_and(|topology| news.is_valid(topology)) =>
-            {
-                "it sent what no node can know about the members"
-            }
-            _ => return Ok(message),
-        };
-        Err(End::Invalid(wrong.into()))
     }
 }

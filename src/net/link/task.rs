@@ -39,8 +39,8 @@ use crate::{
     cluster::{
         begin::meeting::{Meeting, meet},
         event::Event,
+        members::assembly::News,
         members::ban::Ban,
-        message::StartMessage,
         statements::Retained,
     },
     gossip::Cause,
@@ -117,7 +117,7 @@ pub(crate) struct Link {
     /// When this node said that it leaves.
     pub left: Option<Instant>,
     /// The core's message to the neighbour before the run begins.
-    pub start_messages: watch::Receiver<Option<StartMessage>>,
+    pub news: watch::Receiver<Option<News>>,
     /// What nodes say to all others.
     pub statements: watch::Receiver<Retained>,
     /// Whether this node leaves.
@@ -405,7 +405,7 @@ impl Link {
     /// Tells the core that the link is up since then, for the first time or again.
     async fn report_up(&mut self, since: Instant) {
         // A message from the time when the link was down is out of date.
-        self.start_messages.borrow_and_update();
+        self.news.borrow_and_update();
         self.status.up(self.node);
         self.before = match &self.lost {
             Some((lost, _)) => {

@@ -13,10 +13,7 @@ use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cluster::{
-        message::{Origin, StartMessage},
-        statements::Statement,
-    },
+    cluster::{members::assembly::News, message::Origin, statements::Batch},
     gossip::frame::ENVELOPE,
     status::Passed,
 };
@@ -39,12 +36,12 @@ pub enum Message {
     Heartbeat,
     /// Nothing more will come; `None` if the run is over, else the reason why this node leaves.
     Goodbye(Option<Reason>),
-    /// How far the sender's part of the network is linked, before the run begins.
-    Start(StartMessage),
+    /// What the sender knows while members are chosen.
+    Chooses(News),
     /// Instead of a hello: the sender only examines the link (`gradvine doctor`).
     Probe,
     /// What nodes say to all others, with their signatures.
-    Statements(Vec<Statement>),
+    Statements(Batch),
     /// Two programs run with the receiver's key: where the other one is, and which of them stays.
     /// Instead of a hello it refuses the receiver.
     Rival(String),
@@ -246,8 +243,9 @@ mod tests {
     use super::*;
     use crate::{
         cluster::{
-            message::{CheckpointId, CheckpointReport, CheckpointSchedule, Reports},
-            statements::{Said, Shared},
+            begin::reports::Report,
+            message::{CheckpointId, CheckpointSchedule},
+            statements::{Links, Said, Shared, Statement},
         },
         units::NodeId,
     };
@@ -282,9 +280,9 @@ mod tests {
         for word in [4u64, 5, 6, 7, 9, 10, 11] {
             expected.extend(word.to_le_bytes());
         }
-        // That there is an origin, its node and number, no neighbour, not diverged, no signature.
+        // That there is an origin, its node and number, no neighbour, no signature.
         expected.extend([1, 0, 0, 0, 0, 14, 0, 0, 0, 0, 0, 0, 0, 0]);
-        expected.extend([0; 9]);
+        expected.extend([0; 8]);
         for word in [12u64, 13] {
             expected.extend(word.to_le_bytes());
         }
@@ -298,7 +296,7 @@ mod tests {
             Message::Hello(hello()),
             Message::Text(Section::Model, "a = 1\n".into()),
             Message::Goodbye(Some(Reason { node: 3, text: "late".into(), leaves: true })),
-            Message::Start(StartMessage::Waiting("node a waits for b".into())),
+            Message::Chooses(News::default()),
             Message::Rival("of node a".into()),
             Message::Status(vec![Passed {
                 node: NodeId(2),
@@ -306,8 +304,15 @@ mod tests {
                 record: vec![4; 5],
                 signature: vec![6; 64],
             }]),
-            Message::Statements(
-                [
+            Message::Statements(Batch {
+                histories: vec![Vec::new()],
+                statements: [
+                    Said::Report(Report {
+                        kept: vec![CheckpointId { membership: 1, rounds: 10, history: 7 }],
+                        ..Report::default()
+                    }),
+                    Said::Links(Links { number: 2, attempts: vec![None, Some(3)] }),
+                    Said::Begins(4),
                     Said::Shared(Shared { round: 16, flight: 1, fingerprint: [2; 16] }),
                     Said::Saved(7),
                     Said::Schedule(CheckpointSchedule { number: 1, next: 20, common: 10 }),
@@ -315,17 +320,7 @@ mod tests {
                 ]
                 .map(|said| Statement { node: NodeId(3), attempt: 8, said, signature: vec![6; 64] })
                 .into(),
-            ),
-            Message::Start(StartMessage::Begin(Reports {
-                nodes: vec![CheckpointReport {
-                    node: NodeId(2),
-                    attempt: 9,
-                    kept: vec![CheckpointId { membership: 1, rounds: 10, history: 7 }],
-                    signature: vec![6; 64],
-                    ..CheckpointReport::default()
-                }],
-                histories: vec![Vec::new()],
-            })),
+            }),
         ];
         for message in messages {
             assert_eq!(decode(&encode(&message)[4..]).unwrap(), message);
