@@ -7,8 +7,8 @@
 //! * Otherwise node 0 names the next round when `checkpoint.every_s` have passed. It chooses one
 //!   that is far enough ahead for the message to reach every node before; a node that has passed it
 //!   writes none, and the checkpoint is of no use.
-//! * After a start again an interval is an eighth of the time since then. So a run whose programs
-//!   are killed again and again, at any rate, loses about a sixteenth of its rounds.
+//! * An interval is an eighth of the time since the start. So a run whose programs are killed again
+//!   and again, at any rate, loses about a sixteenth of its rounds.
 //! * Upon a durable checkpoint, a node [says so](super::statements) to all others.
 //! * Node 0 names the newest round of which every node has a checkpoint. Upon that, a node removes
 //!   those before the one that was the newest until then. It does so only if each node has said
@@ -42,8 +42,7 @@ const PATIENCE: u32 = 3;
 /// are short.
 const MOST_SCHEDULES: (usize, u32) = (24, 2);
 
-/// The part of `checkpoint.every_s` after which a run that was started again writes the first
-/// checkpoint.
+/// The part of `checkpoint.every_s` after which the first checkpoint is written.
 const FIRST: u32 = 16;
 
 /// The part of the time since then that an interval takes, until it is `checkpoint.every_s`.
@@ -90,14 +89,12 @@ pub(crate) struct Checkpointing {
 }
 
 impl Checkpointing {
-    /// For a node that continues there; `last`: rounds after which none is needed. `is_again`: the
-    /// run was started again.
+    /// For a node that begins or continues there; `last`: rounds after which none is needed.
     pub(crate) fn new(
         now: Instant,
         (every, last): (Every, Option<u64>),
         part: &Part<'_>,
         at: &Beginning,
-        is_again: bool,
     ) -> Checkpointing {
         let (topology, me) = (part.topology(), part.id);
         let rounds = at.rounds;
@@ -105,8 +102,7 @@ impl Checkpointing {
         topology.graph().distances(NodeId(0), &mut distances, &mut order);
         let distance = distances.iter().copied().filter(|far| *far != u32::MAX).max();
         let interval = match every {
-            Every::Time(every) if is_again => every / FIRST,
-            Every::Time(every) => every,
+            Every::Time(every) => every / FIRST,
             Every::Rounds(_) | Every::Once(_) | Every::Never => Duration::ZERO,
         };
         Checkpointing {
@@ -352,7 +348,7 @@ mod tests {
             let part = Part::new(design, id, Membership::all(nodes)).unwrap();
             let statements = Statements::new(&part, Arc::new(Named(id)), 1);
             let begins = Beginning { rounds: at, ..Beginning::default() };
-            let saves = Checkpointing::new(now, (every, None), &part, &begins, at > 0);
+            let saves = Checkpointing::new(now, (every, None), &part, &begins);
             let sent = part.neighbours.iter().map(|peer| (peer.node, 0)).collect();
             let (told, saved) = (Retained::default(), Vec::new());
             Node {
@@ -456,26 +452,24 @@ mod tests {
         }
     }
 
-    /// A run that was started again writes the first checkpoint soon, then in growing intervals.
+    /// A run writes the first checkpoint soon, then in growing intervals, and so does one that was
+    /// started again.
     #[test]
-    fn after_a_start_again_checkpoints_come_early() {
+    fn after_a_start_checkpoints_come_early() {
         let whole = whole("ring:4");
-        let saved = |at| {
+        for at in [0, 100] {
             let mut network = Network::new(&whole, Duration::from_secs(64), at);
             (0..3000).for_each(|_| network.tick(1));
-            network.nodes.swap_remove(2).saved
-        };
-        let first = saved(0);
-        assert!(first.len() == 4 && first[0] > 640, "{first:?}");
-        let again = saved(100);
-        // Each 4 s until 32 s have passed, then after an eighth of the time.
-        assert!((20..30).contains(&again.len()) && again[0] < 200, "{again:?}");
-        for two in again.windows(2) {
-            let (since, interval) = (two[0] - 100, two[1] - two[0]);
-            // Measured when the next one is planned, a little before.
-            let part = (since / 8).clamp(40, 640);
-            let range = part * 4 / 5..=part + 15;
-            assert!(range.contains(&interval), "{since}: {interval}, {again:?}");
+            let saved = network.nodes.swap_remove(2).saved;
+            // Each 4 s until 32 s have passed, then after an eighth of the time.
+            assert!((20..30).contains(&saved.len()) && saved[0] < at + 100, "{saved:?}");
+            for two in saved.windows(2) {
+                let (since, interval) = (two[0] - at, two[1] - two[0]);
+                // Measured when the next one is planned, a little before.
+                let part = (since / 8).clamp(40, 640);
+                let range = part * 4 / 5..=part + 15;
+                assert!(range.contains(&interval), "{since}: {interval}, {saved:?}");
+            }
         }
     }
 

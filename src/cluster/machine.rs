@@ -524,7 +524,7 @@ impl<'a> Cluster<'a> {
         out.push(Effect::Begin { at: at.clone(), node: self.part.id });
         let saves = self.terms.keeps.as_ref().map(|keeps| {
             let when = (keeps.every, keeps.last);
-            Checkpointing::new(now, when, &self.part, &at, self.took_part())
+            Checkpointing::new(now, when, &self.part, &at)
         });
         let mut config = self.config.take().expect("it is made when links are opened");
         let signer = self.terms.confirms.then(|| -> Arc<dyn Signer> {

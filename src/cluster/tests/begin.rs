@@ -262,9 +262,7 @@ proptest! {
             }
         }
         network.deliver_all().unwrap();
-        let is_first = |at: &Option<&Beginning>| {
-            at.is_some_and(|at| at.rounds == 0 && !at.from_mean)
-        };
-        prop_assert!(network.begins().iter().all(is_first));
+        let is_first = |at: &Beginning| at.rounds == 0 && !at.from_mean;
+        prop_assert!(network.begins().into_iter().all(|at| at.is_some_and(is_first)));
     }
 }
