@@ -28,7 +28,7 @@ use super::{
     seal::{Given, Seals},
     statements::{Batch, Said, Shared, Statements},
     waiting::{
-        limits::{Limits, WARNING_INTERVAL},
+        limits::{ANSWER, Limits, WARNING_INTERVAL},
         pace::{self, Meter},
         patience::{Patience, Seen, Verdict},
     },
@@ -551,9 +551,9 @@ impl Rounds {
         let late = self.statements.late(now, round.0, &self.lost, patience);
         let mut late = late.map(|peer| (peer, patience, "what it has sent"));
         if self.limits.may_continue && late.is_none() {
-            let (lost, half) = (&self.lost, patience / 2);
-            let lacking = self.statements.lacking(now, part.topology(), lost, half);
-            late = lacking.first().map(|peer| (*peer, half, "that it is linked"));
+            let (lost, most) = (&self.lost, ANSWER.max(patience / 2));
+            let lacking = self.statements.lacking(now, part.topology(), lost, most);
+            late = lacking.first().map(|peer| (*peer, most, "that it is linked"));
         }
         self.late = late.map(|(peer, ..)| peer);
         if let Some((peer, waited, what)) = late {

@@ -21,10 +21,10 @@ use crate::{
     cluster::{
         effect::{Effect, Facts},
         event::{Difference, Event, refusal},
-        message::{Beginning, CheckpointId, Saved, most_changes},
+        message::{Beginning, Saved, most_changes},
         part::Part,
         statements::Statements,
-        waiting::limits::WARNING_INTERVAL,
+        waiting::limits::{ANSWER, WARNING_INTERVAL},
     },
     config::ConfigError,
     drive::{Absence, RunError, Waiting},
@@ -33,10 +33,6 @@ use crate::{
 
 /// How often a node says which links it lacks, at the most.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// How long a linked neighbour has to sign its report, and that it is linked. Where members are
-/// chosen, it is late after half of `run.patience_s`: others may have begun, and wait.
-const ANSWER: Duration = Duration::from_secs(5);
 
 /// A node before the run begins or continues.
 pub(crate) struct Rendezvous {
@@ -58,10 +54,9 @@ pub(crate) struct Rendezvous {
     /// How long to wait for the other nodes.
     limit: Option<Duration>,
     may_continue: bool,
-    /// The rounds of this node's newest checkpoint.
+    /// The rounds of this node's newest checkpoint, and of the newest one that all have had.
     newest: u64,
-    /// The newest one that all members have had.
-    common: CheckpointId,
+    common: u64,
 }
 
 impl Rendezvous {
@@ -86,7 +81,7 @@ impl Rendezvous {
             limit,
             may_continue,
             newest: saved.kept.last().map_or(0, |newest| newest.rounds),
-            common: saved.common,
+            common: saved.common.rounds,
         }
     }
 
@@ -247,7 +242,7 @@ impl Rendezvous {
         }
         let patience = Duration::from_secs_f64(part.whole.experiment.run.patience_s);
         let is_over = self.limit.is_some_and(|limit| now >= self.started + limit);
-        let most = if is_over { ANSWER } else { patience / 2 };
+        let most = if is_over { ANSWER } else { ANSWER.max(patience / 2) };
         let silent = statements.lacking(now, topology, &self.missing, most);
         if is_over {
             return Err(self.late(now, (part, statements), silent, facts));
@@ -282,7 +277,7 @@ impl Rendezvous {
 
     /// Why this node does not begin there, if it does not.
     fn problem(&self, part: &Part<'_>, at: &Beginning) -> Option<String> {
-        let is_lost = at.rounds == 0 && self.common.rounds > 0;
+        let is_lost = at.rounds == 0 && self.common > 0;
         let quorum = part.whole.experiment.absence.quorum_of(part.whole.topology.nodes());
         is_lost.then(|| {
             format!(

@@ -7,6 +7,10 @@ use crate::experiment::{Experiment, Policy};
 /// The interval between two messages about waiting.
 pub(crate) const WARNING_INTERVAL: Duration = Duration::from_secs(5);
 
+/// How long a linked neighbour has at least to sign its report, and that it is linked. It has half
+/// of `run.patience_s` if that is longer: others may have begun, and wait no longer than that.
+pub(crate) const ANSWER: Duration = Duration::from_secs(5);
+
 /// How long a node that was started again when it had its results looks for the others, which may
 /// need it.
 pub(crate) const RESULTS_LINGER: Duration = Duration::from_secs(10);
