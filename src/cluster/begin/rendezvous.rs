@@ -34,12 +34,17 @@ use crate::{
 /// How often a node says which links it lacks, at the most.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// How often a node tells at once what is new, besides four times for each member.
+const AT_ONCE: usize = 100;
+
 /// A node before the run begins or continues.
 pub(crate) struct Rendezvous {
     /// The neighbours whose link is not yet up.
     missing: BTreeSet<NodeId>,
     /// When this node may say again which links it lacks.
     next_links: Instant,
+    /// How often it has told its neighbours what is new.
+    told: usize,
     /// Frames of neighbours that have started earlier, in order.
     early: Vec<Event>,
     differences: LiteMap<NodeId, Difference>,
@@ -71,6 +76,7 @@ impl Rendezvous {
         Rendezvous {
             missing: part.topology().neighbours(part.id).iter().copied().collect(),
             next_links: now + PAUSE,
+            told: 0,
             early: Vec::new(),
             differences: LiteMap::new(),
             refusing: BTreeSet::new(),
@@ -216,14 +222,19 @@ impl Rendezvous {
         facts: &Facts,
         out: &mut Vec<Effect>,
     ) -> Result<Option<(Beginning, Vec<Event>)>, RunError> {
-        let is_late = now >= self.next_links;
+        let (is_late, topology) = (now >= self.next_links, part.topology());
         if is_late {
             self.next_links = now + PAUSE;
         }
         statements.link(&self.missing, is_late);
-        out.extend(statements.tell_now().map(Effect::Tell));
+        // At once, so that a run begins soon; but a neighbour must not keep all busy.
+        let told = match self.told < AT_ONCE + 4 * topology.nodes() {
+            true => statements.tell_now(),
+            false => statements.tell(now),
+        };
+        self.told += usize::from(told.is_some());
+        out.extend(told.map(Effect::Tell));
         let is_due = now >= self.next_warning;
-        let topology = part.topology();
         let gathered = statements.gathered(topology).filter(|_| self.missing.is_empty());
         if let Some(at) = gathered.map(|gathered| gathered.decide(part)) {
             let Some(problem) = self.problem(part, &at) else {
