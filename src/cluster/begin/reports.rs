@@ -24,7 +24,7 @@ use crate::{
 /// What a node says before an attempt about its checkpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Its checkpoints, ascending, at most [`MOST_ROUNDS`].
+    /// Its checkpoints, ascending, at most 64.
     pub kept: Vec<CheckpointId>,
     /// The newest one of which, as far as it knows, all members have had one.
     pub common: CheckpointId,
