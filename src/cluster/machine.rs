@@ -532,13 +532,6 @@ impl<'a> Cluster<'a> {
         });
         config.signer.clone_from(&signer);
         self.guards = at.guards;
-        #[cfg(test)] // DEBUG
-        if std::env::var("GRADVINE_TRACE").is_ok() {
-            eprintln!(
-                " s Some restored {} at {} mean {} without {:?} guards {} {:?}",
-                self.node, at.rounds, at.from_mean, at.without, at.guards, at.attempts
-            );
-        } // DEBUG
         config.guards = self.guards;
         let statements = self.statements.take().expect("they are made when links are opened");
         let (limits, saves) = (self.terms.limits, (saves, statements));

@@ -158,7 +158,13 @@ impl World<'_> {
             Meeting::BeginsAnew => {
                 *end = End { lost: end.lost, ..End::default() };
                 self.wires[wire].sides[side].known = incarnation;
+                let machine = self.wires[wire].ends[side];
+                let before = self.incarnation(machine);
                 self.tell(wire, side, Event::Restarted { peer, because: None });
+                // It may have opened other links upon that.
+                if self.incarnation(machine) != before {
+                    return;
+                }
             }
             Meeting::Lost => {
                 end.over = true;

@@ -303,7 +303,7 @@ impl<'a> World<'a> {
     }
 
     /// The links that the program of a machine has opened last.
-    fn incarnation(&self, machine: NodeId) -> Option<u64> {
+    pub(super) fn incarnation(&self, machine: NodeId) -> Option<u64> {
         Some(self.machines[machine.index()].program.as_ref()?.incarnation)
     }
 
