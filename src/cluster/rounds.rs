@@ -48,7 +48,7 @@ pub(crate) struct Rounds {
     node: Node,
     saves: Option<Checkpointing>,
     statements: Statements,
-    /// Identifies the place where the rounds have begun.
+    /// Identifies the place at which the rounds begin.
     place: u64,
     /// The neighbours that have not said that they have begun there, and their frames.
     awaited: BTreeSet<NodeId>,

@@ -35,8 +35,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether a node can have these checkpoints in a run of so many rounds. `newest` is the id of
-    /// the newest membership.
+    /// Whether a node can have these checkpoints. The run has `rounds` rounds, and `newest` is the
+    /// id of its newest membership.
     pub(crate) fn is_possible(&self, newest: u64, rounds: u64) -> bool {
         let exists =
             |kept: &CheckpointId| kept.membership <= newest && (1..=rounds).contains(&kept.rounds);
@@ -66,7 +66,8 @@ impl Report {
     }
 }
 
-/// Whether a run of so many nodes and rounds can have had this history.
+/// Whether a run with `nodes` nodes and `rounds` rounds can have had this history. `newest` is the
+/// id of its newest membership.
 pub(crate) fn is_history(history: &[Change], newest: u64, rounds: u64, nodes: usize) -> bool {
     let mut before = None;
     history.len() <= MOST_CHANGES
@@ -112,7 +113,7 @@ impl Gathered<'_> {
         self.place(&part.membership, absence.quorum_of(part.whole.topology.nodes()))
     }
 
-    /// The same, if a checkpoint that some lack counts with so many nodes.
+    /// The same. A checkpoint that some members lack counts if `quorum` nodes have it.
     fn place(&self, membership: &Membership, quorum: usize) -> Beginning {
         let guards = self.reports.iter().any(|report| report.guards);
         let from = Beginning { attempts: self.attempts.clone(), guards, ..Beginning::default() };

@@ -61,7 +61,7 @@ pub(super) fn reports_of_all(table: &Table) -> Batch {
     batch
 }
 
-/// All others have begun where the node has.
+/// All others say that they begin at the same place as the node.
 pub(super) fn begin(table: &mut Table) {
     let Some(from) = table.linked_member() else { return };
     let (me, members) = table.place();

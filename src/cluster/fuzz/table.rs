@@ -99,7 +99,7 @@ pub(super) struct Table {
     /// Its checkpoints when its links were opened last.
     pub saved: Saved,
     pub round: u64,
-    /// Identifies the place where the rounds have begun.
+    /// Identifies the place at which the rounds begin.
     pub begins: u64,
     pub schedule: CheckpointSchedule,
     pub paces: Paces,
