@@ -371,7 +371,12 @@ impl<'a> Cluster<'a> {
         self.origins += 1;
         let number = self.terms.program.wrapping_add(self.origins);
         let origin = Origin { node: self.node, number, about, ..Origin::default() };
-        self.origin = origin.signed(&*self.terms.keys);
+        self.show(origin.signed(&*self.terms.keys));
+    }
+
+    fn show(&mut self, origin: Origin) {
+        self.setbacks.shows(&origin);
+        self.origin = origin;
     }
 
     /// Counts what a neighbour costs, which shows this origin; this node shows it in turn. Returns
@@ -379,7 +384,7 @@ impl<'a> Cluster<'a> {
     fn count(&mut self, number: NodeId, shown: Option<Origin>) -> Option<u32> {
         match self.setbacks.count(number, shown, &self.design.topology, &*self.terms.keys) {
             Setback::TooMany(times) => return Some(times),
-            Setback::Of(Some(origin)) => self.origin = origin,
+            Setback::Of(Some(origin)) => self.show(origin),
             Setback::Of(None) => self.originate(Some(number)),
         }
         None

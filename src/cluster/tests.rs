@@ -372,8 +372,8 @@ fn a_link_that_breaks_again_and_again_is_not_awaited() {
         b.after(1.1)
     };
     let records = ["record [NodeId(0), NodeId(1)]"];
-    assert_ne!(late(9), records, "C is there");
-    assert_eq!(late(10), records);
+    assert_ne!(late(19), records, "C is there");
+    assert_eq!(late(20), records);
 }
 
 /// One neighbour may say falsely that another program has this node's key. This program ends once

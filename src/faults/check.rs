@@ -21,7 +21,7 @@ use std::{collections::BTreeSet, path::Path, sync::Arc};
 use super::{hostile::Hostile, journal::Id, world::World};
 use crate::{
     cluster::{
-        Opening, Outcome,
+        Opening, Outcome, Standing,
         members::{assembly::check::check_adopted, setbacks},
         message::Beginning,
         statements::{All, Said, Statement},
@@ -280,14 +280,19 @@ impl World<'_> {
         if let Every::Time(_) = Every::of(design) {
             let limits = (design.experiment.run.patience_s, design.experiment.absence.deadline_s);
             let gap = (1e9 * (LONGEST_GAP + limits.0 + limits.1)) as u64;
-            for (node, (_, since)) in &self.journal.begun {
+            for (node, (rounds, since)) in &self.journal.begun {
                 let machine = &self.machines[node.index()];
-                let is_over = machine.rounds >= design.experiment.run.rounds
-                    || machine.program.as_ref().is_none_or(|program| !program.begun);
+                // One that does no rounds for long has nothing to write.
+                let is_over = machine.program.as_ref().is_none_or(|program| {
+                    let last = program.checkpoints.newest().max(*rounds);
+                    let is_late = |round: u64| round > last + LONGEST_GAP as u64;
+                    !matches!(program.cluster.standing(), Standing::Rounds(r) if is_late(r.0))
+                });
                 let since = since.0.max(self.healed().0);
                 assert!(
                     is_over || !self.is_honest(*node) || now.0 <= since + gap,
-                    "schedule: node {node} has written no checkpoint for long"
+                    "schedule: node {node} has written no checkpoint since round {rounds}, {:?}",
+                    machine.program.as_ref().map(|program| program.cluster.standing())
                 );
             }
         }

@@ -637,6 +637,40 @@ fn a_finished_node_that_is_started_alone_keeps_its_results() {
     assert!(read() == before, "results of a finished run changed");
 }
 
+/// A node returns at some time while the others end. It takes part, or is told that the run is over.
+#[test]
+#[ignore = "slow"]
+fn a_node_that_returns_when_the_others_end_does_not_wait() {
+    const ROUNDS: u64 = 600;
+    for tenths in [0, 15, 30, 45] {
+        let ring = Ring::new(ROUNDS, 2.0, &["absence.wait_s=600"]);
+        let mut nodes = ring.start_all();
+        kill(&mut nodes[2].1);
+        let others = [0, 1, 3, 4];
+        for node in others {
+            until_says(&nodes[node].1, "the run continues with 4 of 5 nodes, without 2");
+        }
+        ring.delay.store(0, Ordering::Relaxed);
+        thread::sleep(Duration::from_millis(100 * tenths));
+        let has_ended = |node: &mut (usize, Running)| !node.1.is_running();
+        let is_too_late = nodes.iter_mut().filter(|node| node.0 != 2).all(has_ended);
+        nodes[2].1 = ring.start(2);
+        for (node, running) in nodes.iter_mut().filter(|node| node.0 != 2) {
+            let ended = running.end_within(Duration::from_secs(180)).0;
+            assert_eq!(ended, Some(3), "{tenths}: node {node}: {}", running.errors());
+        }
+        if is_too_late {
+            continue;
+        }
+        let running = &mut nodes[2].1;
+        command::until_within(Duration::from_secs(120), "the end of node 2", || {
+            !running.is_running()
+        });
+        let (code, text) = (running.end_within(Duration::ZERO).0, running.errors());
+        assert!(code == Some(3) || text.contains("the run is over"), "{tenths}: {code:?}: {text}");
+    }
+}
+
 #[test]
 #[ignore = "slow"]
 fn a_rule_that_needs_the_absent_node_ends_and_goes_on_when_it_is_back() {

@@ -1,6 +1,8 @@
 //! Sites that come together by the commands alone: tickets, approvals, changes by consent.
 
-use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap, env, fs, ops::Range, path::PathBuf, thread, time::Duration,
+};
 
 use gradvine::{experiment::Transport, net::free_ports};
 use tempfile::TempDir;
@@ -404,6 +406,104 @@ fn a_site_that_declines_a_change_leaves_and_the_others_train_on() {
     for site in left {
         assert_eq!(sites.running.get_mut(site).unwrap().end().0, Some(0), "{site}");
     }
+}
+
+/// The seeds of the next test; `GRADVINE_SEEDS=0..50` chooses others.
+fn seeds() -> Range<u64> {
+    let text = env::var("GRADVINE_SEEDS").unwrap_or("0..2".into());
+    let (first, last) = text.split_once("..").expect("seeds such as 0..50");
+    first.parse().unwrap()..last.parse().unwrap()
+}
+
+/// Three versions within a second, then a change that a site declines, or that its node file
+/// forbids, all at random times: nothing stops the others.
+#[test]
+#[ignore = "slow"]
+fn changes_at_random_times_stop_nobody() {
+    for seed in seeds() {
+        eprintln!("seed {seed}");
+        changes_at_random_times(seed);
+    }
+}
+
+fn changes_at_random_times(seed: u64) {
+    let names = ["berlin", "lyon", "rome", "nice", "oslo"];
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut below = move |most: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040);
+        (state >> 33) % most
+    };
+    let pause = |ms: u64| thread::sleep(Duration::from_millis(ms));
+    let mut sites = Sites::new(5, &["run.rounds=100000000", "run.evaluate_every=100000"]);
+    let tickets = sites.invite(&["lyon", "rome", "nice", "oslo", "--auto"]);
+    for (number, site) in names.into_iter().enumerate().skip(1) {
+        sites.join_at_once(number, site, &tickets[site]);
+        if site == "nice" && seed.is_multiple_of(2) {
+            let path = sites.path(site).join("node.toml");
+            let text = fs::read_to_string(&path).unwrap();
+            fs::write(path, format!("forbid = [\"optimizer.step\"]\n{text}")).unwrap();
+        }
+        sites.start(site);
+    }
+    sites.until_training(&names, "rounds = 100000000");
+    // Whoever is asked too early, or has answered, is refused.
+    let tries = |sites: &Sites, site: &str, arguments: &[&str]| {
+        gradvine().current_dir(sites.path(site)).args(arguments).ok().is_ok()
+    };
+    for step in ["0.05", "0.06", "0.07"] {
+        let by = names[below(5) as usize];
+        tries(&sites, by, &["propose", "--set", &format!("optimizer.step={step}")]);
+        for _ in 0..below(4) {
+            tries(&sites, names[below(5) as usize], &["accept"]);
+        }
+        pause(below(300));
+    }
+    // One that forbids the change has left, or leaves now.
+    let answers = |sites: &Sites, site: &str, below: &mut dyn FnMut(u64) -> u64| {
+        let verb = if site == "oslo" && below(2) == 0 { "decline" } else { "accept" };
+        pause(below(200));
+        tries(sites, site, &[verb]);
+    };
+    for _ in 0..2 {
+        names.iter().for_each(|site| answers(&sites, site, &mut below));
+    }
+    tries(&sites, "lyon", &["propose", "--set", "optimizer.step=0.08"]);
+    for _ in 0..2 {
+        pause(below(500));
+        names.iter().for_each(|site| answers(&sites, site, &mut below));
+    }
+    // The rest of them agree to end: each answers what is open, as some accept one proposal only.
+    let mut running: Vec<&str> = names.to_vec();
+    for turn in 0.. {
+        assert!(turn < 60, "seed {seed}: {running:?} train for ever");
+        for site in running.clone() {
+            for by in names.iter().filter(|by| **by != site) {
+                let _ = tries(&sites, site, &["accept", by])
+                    || tries(&sites, site, &["decline", by, "--reason", "no"]);
+            }
+        }
+        tries(&sites, "lyon", &["propose", "--set", "run.rounds=1"]);
+        pause(300);
+        running.retain(|site| sites.running.get_mut(*site).unwrap().is_running());
+        if running.is_empty() {
+            break;
+        }
+    }
+    for site in names {
+        let process = sites.running.get_mut(site).unwrap();
+        assert_eq!(process.end().0, Some(0), "seed {seed}: {site}: {}", process.errors());
+    }
+    let last = json(&sites.path("lyon").join("run.json"));
+    let last = &last["history"].as_array().unwrap().last().unwrap()["run"];
+    let members: Vec<&str> =
+        last["members"].as_array().unwrap().iter().filter_map(|one| one["name"].as_str()).collect();
+    assert!(members.len() >= 2, "seed {seed}: {members:?}");
+    let ended = |site: &&str| {
+        let summary = json(&sites.path(site).join("training/summary.json"));
+        [summary["digest"].to_string(), summary["rounds"].to_string()]
+    };
+    let all: Vec<[String; 2]> = members.iter().map(ended).collect();
+    assert!(all.iter().all(|one| *one == all[0]), "seed {seed}: {members:?}: {all:?}");
 }
 
 /// A site is gone, and another one is started again: all have gone back to their newest checkpoint

@@ -53,12 +53,13 @@ const MOST_HEARD: u32 = 1_000;
 
 /// How many of them may name a later membership than all nodes know, and another one than those
 /// who know the same would form. An honest node does so when its part of the network has just
-/// changed.
+/// changed: once more for each time that the links of other nodes have changed.
 const MOST_RAISED: u32 = 10;
 
-/// How many memberships a node records in one choice, at least: a hostile node may raise the number
-/// at each of its neighbours.
-const MOST_ADOPTIONS: u32 = 100;
+/// How many memberships a node records in one choice, for each node and at least: a hostile node
+/// may raise the number at each of its neighbours, and give up each of its links again and again.
+const MOST_ADOPTIONS: u32 = 30;
+const LEAST_ADOPTIONS: u32 = 100;
 
 /// How many changes of the members a node may have missed.
 const MOST_CHANGES_MISSED: u64 = 1 << 16;
@@ -157,6 +158,9 @@ pub(crate) struct Assembly {
     /// How many views each neighbour has brought about itself in this choice, and how many of them
     /// have [raised](MOST_RAISED) the number of the newest membership.
     heard: LiteMap<NodeId, (u32, u32)>,
+    /// How often the links of each node have changed in this choice, or more: what it has said
+    /// between two of its views counts as such a change.
+    changes: LiteMap<NodeId, u64>,
     /// How many it has recorded in this choice.
     adoptions: u32,
     /// This node's part of the network, and since when it has been the same.
@@ -214,6 +218,7 @@ impl Assembly {
             views: LiteMap::new(),
             adopted,
             heard: LiteMap::new(),
+            changes: LiteMap::new(),
             adoptions: 0,
             part: (BTreeSet::new(), None),
             ways_out: LiteMap::new(),
@@ -265,7 +270,22 @@ impl Assembly {
     /// Signs this node's view for the others.
     fn publish(&mut self) {
         self.own.signature = self.keys.sign(&statement(self.me, &self.own));
-        self.views.insert(self.me, self.own.clone());
+        self.keep(self.me, self.own.clone());
+    }
+
+    /// Keeps the newest view of a node.
+    fn keep(&mut self, node: NodeId, view: View) {
+        if let Some(known) = self.views.get(&node)
+            && (&known.linked, &known.late) != (&view.linked, &view.late)
+        {
+            let changes = match view.choice == known.choice {
+                true => (view.number - known.number).max(1),
+                false => 1,
+            };
+            let known = self.changes.entry(node).or_insert(0);
+            *known = known.saturating_add(changes);
+        }
+        self.views.insert(node, view);
     }
 
     /// Takes what a neighbour knows, which must be [valid](News::is_valid). What is far beyond what
@@ -293,7 +313,7 @@ impl Assembly {
             if node == self.me {
                 self.overtake(&view);
             } else if is_news && (node != from || self.hears(from, view.adopted)?) {
-                self.views.insert(node, view);
+                self.keep(node, view);
             }
         }
         Ok(())
@@ -319,7 +339,9 @@ impl Assembly {
         let (heard, raised) = self.heard.entry(from).or_insert((0, 0));
         *heard += 1;
         *raised += u32::from(raises);
-        if *raised > MOST_RAISED {
+        let others = self.changes.iter().filter(|(node, _)| **node != from);
+        let most = others.fold(MOST_RAISED.into(), |most: u64, (_, n)| most.saturating_add(*n));
+        if u64::from(*raised) > most {
             return Err(format!(
                 "it has named a membership {raised} times that is later than all others, and is \
                  none that they would form"
@@ -400,7 +422,7 @@ impl Assembly {
             Err(missing) => return NextStep::Wait(missing),
         };
         if chosen != self.adopted {
-            let most = MOST_ADOPTIONS.max(MOST_RAISED * self.topology.nodes() as u32);
+            let most = LEAST_ADOPTIONS.max(MOST_ADOPTIONS * self.topology.nodes() as u32);
             return match self.adoptions < most {
                 true => NextStep::Adopt(chosen),
                 false => NextStep::Wait(Vec::new()),

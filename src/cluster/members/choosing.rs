@@ -41,12 +41,9 @@ const LEAVING: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A node whose link breaks so often in one choice is not awaited: it must not keep the others from
-/// agreeing.
-const MOST_BREAKS: u32 = 10;
-
-/// How long a denial of a link lasts that counts as a break: the end that sees a link come up first
-/// is denied for a moment.
-const DENIAL: Duration = Duration::from_secs(1);
+/// agreeing. Each denial counts, too. There is one for each break: the end that sees a link come up
+/// first is denied for a moment.
+const MOST_BREAKS: u32 = 20;
 
 /// How long a node that has returned, and is missing once more, is awaited at least: it may be the
 /// one that dials, after a pause.
@@ -360,7 +357,7 @@ impl Choosing {
     fn give_up(&mut self, now: Instant, after: Option<Duration>) {
         for &peer in &self.linked {
             if !self.assembly.is_denied_by(peer) {
-                if self.denied.remove(&peer).is_some_and(|since| now >= since + DENIAL) {
+                if self.denied.remove(&peer).is_some() {
                     *self.breaks.entry(peer).or_insert(0) += 1;
                 }
                 if self.breaks.get(&peer).is_some_and(|times| *times >= MOST_BREAKS) {

@@ -9,7 +9,8 @@
 //! * An honest node must give up a neighbour that it cannot await. So what a neighbour does about
 //!   one of its own neighbours has another budget. It is greater than what that one can cost, so
 //!   nobody uses up the budgets of others.
-//! * One that shows what another node has signed, and that it has not shown before, is no cause.
+//! * One that shows what another node has signed is no cause, unless it has shown that before, or
+//!   this node has shown it itself. So no node shows one origin twice, whoever repeats it.
 //!
 //! All budgets begin anew once all members have had another checkpoint, so a neighbour that is
 //! started again and again while the run gets further has no limit.
@@ -37,9 +38,13 @@ pub(crate) const fn most(neighbours: u32) -> u32 {
     MOST_OWN + MOST_SHOWN_AGAIN + MOST_ABOUT * neighbours
 }
 
-/// The setbacks since the members have had another checkpoint.
+/// The setbacks that each neighbour has caused since the members have had another checkpoint, and
+/// all origins that this node has shown.
 #[derive(Debug, Default)]
-pub(crate) struct Setbacks(LiteMap<NodeId, Times>);
+pub(crate) struct Setbacks {
+    by: LiteMap<NodeId, Times>,
+    own: BTreeSet<(NodeId, u64)>,
+}
 
 /// How often a neighbour was the cause itself, how often it was about which neighbour, how often it
 /// has shown an origin once more, and those of others that it has shown.
@@ -64,14 +69,19 @@ impl Setbacks {
     /// Begins all budgets anew after rounds in which all members have had another checkpoint.
     pub(crate) fn after(&mut self, has_advanced: bool) {
         if has_advanced {
-            self.0 = LiteMap::new();
+            self.by = LiteMap::new();
         }
+    }
+
+    /// This node shows an origin.
+    pub(crate) fn shows(&mut self, origin: &Origin) {
+        self.own.insert((origin.node, origin.number));
     }
 
     /// Counts one more that a neighbour causes itself. Returns how many there were if they are too
     /// many.
     pub(crate) fn exceed(&mut self, peer: NodeId) -> Option<u32> {
-        let own = &mut self.0.entry(peer).or_default().own;
+        let own = &mut self.by.entry(peer).or_default().own;
         *own += 1;
         (*own > MOST_OWN).then_some(*own)
     }
@@ -87,8 +97,9 @@ impl Setbacks {
         let nodes = topology.nodes();
         let is_signed = |origin: &Origin| origin.node.index() < nodes && origin.is_signed(keys);
         let Some(origin) = shown.filter(is_signed) else { return self.of_itself(peer, None) };
-        let Times { shown_again, about, shown, .. } = self.0.entry(peer).or_default();
-        let is_new = shown.insert((origin.node, origin.number));
+        let Times { shown_again, about, shown, .. } = self.by.entry(peer).or_default();
+        let id = (origin.node, origin.number);
+        let is_new = shown.insert(id) && !self.own.contains(&id);
         let is_about = |about: &NodeId| topology.neighbours(peer).contains(about);
         let own = origin.node == peer;
         let (times, most) = match origin.about.filter(is_about) {
@@ -153,5 +164,23 @@ mod tests {
         assert_eq!(times(|number| Some(signed(3, number, Some(2)))), None);
         // The same again and again.
         assert_eq!(times(|_| Some(signed(3, 7, None))), Some(1 + u64::from(MOST_SHOWN_AGAIN)));
+    }
+
+    /// A neighbour repeats what this node has shown, in each case once. So this node shows something
+    /// of its own, and its other neighbours do not take it for one that repeats anything. Those were
+    /// shown before the last checkpoint, too.
+    #[test]
+    fn what_this_node_has_shown_is_not_shown_again() {
+        let topology = Topology::parse("ring:5", 0).unwrap();
+        let (mut setbacks, keys) = (Setbacks::default(), Named(NodeId(0)));
+        for node in [0, 3] {
+            setbacks.shows(&signed(node, 7, None));
+            setbacks.after(true);
+            let shown = setbacks.count(NodeId(1), Some(signed(node, 7, None)), &topology, &keys);
+            assert_eq!(shown, Setback::Of(None), "of node {node}");
+            let other = signed(node, 8, None);
+            let shown = setbacks.count(NodeId(1), Some(other.clone()), &topology, &keys);
+            assert_eq!(shown, Setback::Of(Some(other)), "of node {node}");
+        }
     }
 }

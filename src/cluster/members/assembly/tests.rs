@@ -451,11 +451,38 @@ fn one_that_raises_the_number_again_and_again_is_refused_by_its_neighbours() {
         let view = View { choice: 2, number, adopted, linked, started: true, ..View::default() };
         signed(3, view)
     };
-    for number in 1..=12 {
+    // The links of node 4 have changed once.
+    let most = u64::from(MOST_RAISED) + 1;
+    for number in 1..=most + 2 {
         let refused = network.nodes[4].receive(NodeId(3), raises(number));
-        assert_eq!(refused.is_err(), number > u64::from(MOST_RAISED), "{number}: {refused:?}");
+        assert_eq!(refused.is_err(), number > most, "{number}: {refused:?}");
         assert_eq!(network.nodes[0].receive(NodeId(4), raises(number)), Ok(()));
     }
+}
+
+/// A member gives up its links again and again, so that others form one membership after the other.
+/// Those are no fault of theirs, as long as it goes on.
+#[test]
+fn one_that_gives_up_its_links_again_and_again_makes_nobody_guilty() {
+    let mut network = Network::new("ring:5");
+    network.links = network.all_links().into_iter().collect();
+    (0..3).for_each(|_| network.turn(|_| true));
+    let view = |number| View { choice: 2, number, started: true, ..View::default() };
+    let says = |number: u64| {
+        let linked = if number.is_multiple_of(2) { numbers(&[2, 4]) } else { numbers(&[2]) };
+        signed(3, View { linked, ..view(number) })
+    };
+    let forms = |number: u64| {
+        let (adopted, linked) = (number << 32 | 77, numbers(&[1, 4]));
+        signed(0, View { adopted, linked, ..view(number) })
+    };
+    let node = &mut network.nodes[4];
+    for number in 1..=100 {
+        node.receive(NodeId(3), says(number)).unwrap();
+        node.receive(NodeId(0), forms(number)).unwrap();
+    }
+    let refused = (101..=200).find(|number| node.receive(NodeId(0), forms(*number)).is_err());
+    assert_eq!(refused, Some(101 + u64::from(MOST_RAISED) + 1), "links change no longer");
 }
 
 proptest! {
