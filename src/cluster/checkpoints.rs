@@ -7,17 +7,21 @@
 //! * Otherwise node 0 names the next round when `checkpoint.every_s` have passed. It chooses one
 //!   that is far enough ahead for the message to reach every node before; a node that has passed it
 //!   writes none, and the checkpoint is of no use.
+//! * If no checkpoint of all nodes comes of that for long, it is the turn of the next node. Each
+//!   node counts the turns itself, and writes what any node names, within limits. So nobody alone
+//!   can prevent checkpoints.
 //! * An interval is an eighth of the time since the start. So a run whose programs are killed again
 //!   and again, at any rate, loses about a sixteenth of its rounds.
 //! * Upon a durable checkpoint, a node [says so](super::statements) to all others.
-//! * Node 0 names the newest round of which every node has a checkpoint. Upon that, a node removes
-//!   those before the one that was the newest until then. It does so only if each node has said
-//!   that it has this one or a newer one, and if it has one itself.
+//! * Once all nodes have said so of a newer round, a node removes those before the one that was the
+//!   newest such round until then.
 
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
+
+use litemap::LiteMap;
 
 use super::{
     effect::Effect,
@@ -34,12 +38,16 @@ use crate::{
 /// The time that a schedule may take to cross a link: links look for news four times a second.
 const CROSSING: Duration = Duration::from_secs(1);
 
-/// How long node 0 waits for the reports of a checkpoint after its round, in intervals or in times
-/// that a message takes to cross the network.
+/// How long a node waits for the reports of a checkpoint that it has named after its round, in
+/// intervals or in times that a message takes to cross the network.
 const PATIENCE: u32 = 3;
 
-/// The most schedules that a node follows, and in how many intervals. After a restart the intervals
-/// are short.
+/// How long a turn takes without a checkpoint of all nodes, at least: in the same times, besides an
+/// interval; and in rounds, for each link to the farthest node.
+const TURN: (u32, u64) = (2 * PATIENCE, 6);
+
+/// The most schedules of another node that a node follows, and in how many intervals. After a
+/// restart the intervals are short.
 const MOST_SCHEDULES: (usize, u32) = (24, 2);
 
 /// The part of `checkpoint.every_s` after which the first checkpoint is written.
@@ -69,15 +77,20 @@ pub(crate) struct Checkpointing {
     own: u64,
     /// The newest round of which every node has a checkpoint.
     common: u64,
-    /// At node 0: the time between two checkpoints, when the last schedule was made, and when all
-    /// nodes had passed its round.
+    /// Whose turn it is to make schedules, and when and in which round it began, or a checkpoint of
+    /// all nodes has come since.
+    turn: usize,
+    since: (Instant, u64),
+    /// The time between two checkpoints, when this node has made its last schedule, that, and when
+    /// all nodes had passed its round.
     interval: Duration,
     scheduled: Instant,
+    own_schedule: CheckpointSchedule,
     passed: Option<Instant>,
-    /// The schedule that was looked at last.
-    schedule: CheckpointSchedule,
-    /// When this node last followed a schedule of others.
-    followed: VecDeque<Instant>,
+    /// The schedules that each node has made: the newest, and when this node last followed some.
+    schedules: LiteMap<NodeId, (CheckpointSchedule, VecDeque<Instant>)>,
+    /// The round after which the next one is written.
+    next: u64,
     /// The membership, and the changes until it.
     membership: u64,
     history: Vec<Change>,
@@ -116,10 +129,13 @@ impl Checkpointing {
             own: rounds,
             common: rounds,
             interval,
+            turn: 0,
+            since: (now, rounds),
             scheduled: now,
+            own_schedule: CheckpointSchedule { number: 0, next: rounds },
             passed: None,
-            schedule: CheckpointSchedule { number: 0, next: rounds, common: rounds },
-            followed: VecDeque::new(),
+            schedules: LiteMap::new(),
+            next: rounds,
             membership: part.membership.id,
             history: at.history.clone(),
             from_mean: at.from_mean,
@@ -189,69 +205,84 @@ impl Checkpointing {
         statements: &mut Statements,
         out: &mut Vec<Effect>,
     ) -> Option<Round> {
-        if self.me == NodeId(0) {
-            self.plan(now, round, statements);
+        self.advance(now, round, statements, out);
+        let Every::Time(every) = self.every else { return None };
+        self.take_turns(now, round, every);
+        if self.turn == self.me.index() {
+            self.plan(now, round, every, statements);
         }
-        let schedule = statements.schedule()?;
-        // Neither node 0 nor another node alone can remove what this node needs.
-        let all_have = |common: u64| self.newest(statements).all(|newest| newest >= common);
-        if schedule.common > self.common && all_have(schedule.common) {
+        for node in (0..self.nodes).map(NodeId::from) {
+            let Some(schedule) = statements.schedule(node) else { continue };
+            let (known, followed) = self.schedules.entry(node).or_default();
+            if schedule.number > known.number {
+                let follows = node == self.me || follows(followed, now, every);
+                *known = CheckpointSchedule {
+                    next: if follows { schedule.next } else { 0 },
+                    ..schedule
+                };
+            }
+        }
+        let ahead = self.schedules.values().map(|(schedule, _)| schedule.next);
+        let next = ahead.filter(|next| *next > round.0).min()?;
+        // The one that was named before may be on its way.
+        let is_due = next < self.next || round.0 > self.next || self.next == self.started.1;
+        (is_due && next != self.next).then(|| {
+            self.next = next;
+            Round(next)
+        })
+    }
+
+    /// Removes what nobody needs, once all nodes have said that they have a newer one.
+    fn advance(
+        &mut self,
+        now: Instant,
+        round: Round,
+        statements: &Statements,
+        out: &mut Vec<Effect>,
+    ) {
+        let oldest = self.newest(statements).min().unwrap_or(0);
+        let common = match self.every {
+            Every::Never => return,
+            Every::Rounds(_) | Every::Once(_) => oldest,
+            // Some nodes may have none of the rounds in between.
+            Every::Time(_) if self.newest(statements).all(|newest| newest == oldest) => oldest,
+            Every::Time(_) => return,
+        };
+        if common > self.common {
             // The one before stays, too: the newest may be damaged at some nodes.
-            let before = std::mem::replace(&mut self.common, schedule.common);
+            let before = std::mem::replace(&mut self.common, common);
+            self.since = (now, round.0);
             out.push(Effect::Retain(before));
         }
-        let is_new = schedule.number > self.schedule.number && schedule.next > self.schedule.next;
-        self.schedule = schedule;
-        let ahead = is_new && schedule.next > round.0 && self.follows(now);
-        ahead.then_some(Round(schedule.next))
     }
 
-    /// Whether this node writes the next checkpoint of a schedule: in a fixed rhythm it follows
-    /// none, and node 0 must not keep the disks busy.
-    fn follows(&mut self, now: Instant) -> bool {
-        let Every::Time(every) = self.every else { return false };
-        let (most, intervals) = MOST_SCHEDULES;
-        if self.me != NodeId(0) && self.followed.len() == most {
-            if now - self.followed[0] < intervals * every {
-                return false;
-            }
-            self.followed.pop_front();
+    /// It is the turn of the next node if no checkpoint of all nodes has come for long.
+    fn take_turns(&mut self, now: Instant, round: Round, every: Duration) {
+        let ((times, rounds), interval) = (TURN, self.interval(now, every));
+        let (hops, (since, first)) = (self.distance + 1, self.since);
+        let most = interval + times * interval.max(CROSSING * hops);
+        if now >= since + most && round.0 >= first + rounds * u64::from(hops) {
+            (self.turn, self.since) = ((self.turn + 1) % self.nodes, (now, round.0));
         }
-        self.followed.push_back(now);
-        self.followed.truncate(most);
-        true
     }
 
-    /// Makes the schedule, at node 0.
-    fn plan(&mut self, now: Instant, round: Round, statements: &mut Statements) {
-        let oldest = self.newest(statements).min().unwrap_or(0);
-        let latest = self.newest(statements).max().unwrap_or(0);
-        let (common, next) = match self.every {
-            Every::Never => return,
-            // All nodes know them.
-            Every::Rounds(_) | Every::Once(_) => (oldest, self.schedule.next),
-            Every::Time(every) => {
-                // Some nodes may have none of the rounds in between.
-                let common = if oldest == latest { oldest } else { self.common };
-                let waits = common < self.schedule.next;
-                let due =
-                    now - self.scheduled >= self.interval && (!waits || self.is_missed(now, round));
-                let next = self.far_enough(now, round);
-                match due && next <= self.rounds {
-                    true => {
-                        (self.scheduled, self.passed) = (now, None);
-                        let part = (now - self.started.0) / PART;
-                        self.interval = every.min(self.interval.max(part));
-                        (common, next)
-                    }
-                    // None is due, or none before the run is over.
-                    false => (common, self.schedule.next),
-                }
-            }
-        };
-        if common > self.schedule.common || next > self.schedule.next {
-            let number = self.schedule.number + 1;
-            statements.say(Said::Schedule(CheckpointSchedule { number, next, common }));
+    /// The time from now on between two checkpoints.
+    fn interval(&self, now: Instant, every: Duration) -> Duration {
+        every.min(self.interval.max((now - self.started.0) / PART))
+    }
+
+    /// Makes a schedule, if one is due.
+    fn plan(&mut self, now: Instant, round: Round, every: Duration, statements: &mut Statements) {
+        let waits = self.common < self.own_schedule.next;
+        let due = now - self.scheduled >= self.interval && (!waits || self.is_missed(now, round));
+        let next = self.far_enough(now, round);
+        // None is due if the run is over before.
+        if due && next <= self.rounds {
+            (self.scheduled, self.passed) = (now, None);
+            self.interval = self.interval(now, every);
+            let number = self.own_schedule.number + 1;
+            self.own_schedule = CheckpointSchedule { number, next };
+            statements.say(Said::Schedule(self.own_schedule));
         }
     }
 
@@ -260,7 +291,7 @@ impl Checkpointing {
     fn is_missed(&mut self, now: Instant, round: Round) -> bool {
         let hops = self.distance + 1;
         // The others are at most as many rounds behind as they are far away.
-        if round.0 < self.schedule.next.saturating_add(2 * u64::from(hops)) {
+        if round.0 < self.own_schedule.next.saturating_add(2 * u64::from(hops)) {
             return false;
         }
         let passed = *self.passed.get_or_insert(now);
@@ -294,6 +325,20 @@ impl Checkpointing {
         };
         Some((stamp, next))
     }
+}
+
+/// Whether a node writes the next checkpoint of another one's schedule, when it has followed these:
+/// that one must not keep the disks busy.
+fn follows(followed: &mut VecDeque<Instant>, now: Instant, every: Duration) -> bool {
+    let (most, intervals) = MOST_SCHEDULES;
+    if followed.len() == most {
+        if now - followed[0] < intervals * every {
+            return false;
+        }
+        followed.pop_front();
+    }
+    followed.push_back(now);
+    true
 }
 
 #[cfg(test)]
@@ -394,6 +439,8 @@ mod tests {
         nodes: Vec<Node<'a>>,
         now: Instant,
         ticks: u64,
+        /// Whose statements reach nobody.
+        silent: Option<NodeId>,
     }
 
     impl<'a> Network<'a> {
@@ -401,7 +448,7 @@ mod tests {
         fn new(whole: &'a Whole, every: Duration, at: u64) -> Network<'a> {
             let (now, nodes) = (Instant::now(), 0..whole.design.topology.nodes());
             let node = |node| Node::new(whole, node, now, Every::Time(every), at);
-            Network { whole, nodes: nodes.map(node).collect(), now, ticks: 0 }
+            Network { whole, nodes: nodes.map(node).collect(), now, ticks: 0, silent: None }
         }
 
         /// Lets time pass. News crosses a link in a tick; a round takes `pace` ticks, and nodes
@@ -416,7 +463,8 @@ mod tests {
                     crossing.extend(news.map(|batch| (node.part.id, *peer, batch)));
                 }
             }
-            for (from, to, batch) in crossing {
+            for (from, to, mut batch) in crossing {
+                batch.statements.retain(|one| Some(one.node) != self.silent);
                 self.nodes[to.index()].statements.hear(from, batch).unwrap();
             }
             let (mut far, mut order) = (Vec::new(), Vec::new());
@@ -480,10 +528,9 @@ mod tests {
         for tick in 0..1000 {
             network.tick(1);
             let node = &mut network.nodes[2];
-            let number = node.saves.schedule.number;
+            let number = node.saves.schedules.get(&NodeId(0)).map_or(0, |(one, _)| one.number);
             if tick > 500 {
-                let next = node.round + 1;
-                let schedule = CheckpointSchedule { number: number + 1, next, common: 0 };
+                let schedule = CheckpointSchedule { number: number + 1, next: node.round + 1 };
                 node.says(0, Said::Schedule(schedule));
             }
         }
@@ -494,7 +541,31 @@ mod tests {
         assert!(network.nodes[0].saves.common > 0);
     }
 
-    /// Node 0 alone, or another node alone, would have others remove what they need.
+    /// Node 0 names no round, or one at the end of the run, or its schedules reach nobody.
+    #[test]
+    fn nobody_alone_prevents_checkpoints() {
+        let whole = whole("ring:5");
+        for says in [None, Some(10_000)] {
+            let mut network = Network::new(&whole, Duration::from_secs(2), 0);
+            network.silent = Some(NodeId(0));
+            for _ in 0..2000 {
+                network.tick(1);
+                for node in network.nodes.iter_mut().skip(1) {
+                    let schedule = says.map(|next| CheckpointSchedule { number: 1 << 20, next });
+                    schedule.into_iter().for_each(|one| node.says(0, Said::Schedule(one)));
+                    let own = node.saved.last().copied().unwrap_or(0);
+                    node.says(0, Said::Saved(own));
+                }
+            }
+            for node in &network.nodes[1..] {
+                assert!(node.retained > 0 && node.saved.len() > 10, "{says:?}: {:?}", node.saved);
+                let gaps = || node.saved.windows(2).map(|two| two[1] - two[0]);
+                assert!(gaps().all(|gap| gap < 300), "{says:?}: {:?}", node.saved);
+            }
+        }
+    }
+
+    /// One node alone would have others remove what they need.
     #[test]
     fn a_checkpoint_is_common_only_if_each_node_has_said_so() {
         let (whole, mut now) = (whole("ring:4"), Instant::now());
@@ -506,21 +577,13 @@ mod tests {
             b.look(now);
             b.retained
         };
-        let common =
-            |number, common| Said::Schedule(CheckpointSchedule { number, next: 0, common });
-        assert_eq!(retained(&mut b, 0, common(1, 20)), 0, "nobody else has said so");
         assert_eq!(retained(&mut b, 0, Said::Saved(60)), 0);
         assert_eq!(retained(&mut b, 2, Said::Saved(60)), 0);
         assert_eq!(retained(&mut b, 3, Said::Saved(20)), 0, "the one at the beginning stays");
         assert_eq!(b.saves.common, 20);
-        assert_eq!(retained(&mut b, 0, common(2, 60)), 0, "node 3 has none of it");
-        assert_eq!(retained(&mut b, 3, Said::Saved(60)), 0, "nor has this node");
+        assert_eq!(retained(&mut b, 3, Said::Saved(60)), 20, "this node has 40");
+        assert_eq!(b.saves.common, 40);
         b.saves.saved(60, &mut b.statements);
-        assert_eq!(retained(&mut b, 2, Said::Saved(80)), 20);
-        // Node 0 makes schedules, and hears none.
-        let mut first = Node::new(&whole, 0, now, Every::Rounds(20), 0);
-        first.says(0, common(1, 0));
-        first.look(now + TICK);
-        assert_eq!(first.saves.schedule.number, 0);
+        assert_eq!(retained(&mut b, 2, Said::Saved(80)), 40);
     }
 }

@@ -15,8 +15,6 @@ pub struct CheckpointSchedule {
     pub number: u64,
     /// The rounds after which the next one is due; 0 for none.
     pub next: u64,
-    /// The newest round of which every node has one: older ones are removed.
-    pub common: u64,
 }
 
 /// Which node was the first of those that go back to a checkpoint, or choose members, one because

@@ -24,7 +24,7 @@ use super::{
     effect::{Effect, Facts, Remains, Restored},
     event::Event,
     message::{Beginning, Origin},
-    part::Part,
+    part::{Part, Rivals},
     seal::{Given, Seals},
     statements::{Batch, Said, Shared, Statements},
     waiting::{
@@ -62,8 +62,7 @@ pub(crate) struct Rounds {
     moves: bool,
     /// The neighbours whose links are lost.
     lost: BTreeSet<NodeId>,
-    /// The neighbours that refuse this program, as another one has its key.
-    refusing: BTreeSet<NodeId>,
+    rivals: Rivals,
     /// Which node was the first to go back, as a neighbour says that has.
     because: Option<Origin>,
     /// A neighbour that does not say what it has in common with its neighbours.
@@ -138,7 +137,7 @@ impl Rounds {
             told: now,
             moves: true,
             lost: BTreeSet::new(),
-            refusing: BTreeSet::new(),
+            rivals: Rivals::default(),
             because: None,
             late: None,
             chain: None,
@@ -375,7 +374,7 @@ impl Rounds {
                 return Err(RunError::Restarted(peer));
             }
             Event::Told { from, batch } => return self.hear(part, from, batch, out),
-            Event::Rival { peer, text } => return self.refused(part, peer, &text, out),
+            Event::Rival { peer, text } => return self.rivals.refuses(part, peer, &text, out),
             Event::OtherMembership { peer, .. } => return self.meet(part, peer, out),
             Event::Goodbye(peer) if self.node.owes_its_model() && self.limits.may_continue => {
                 return Err(RunError::Absent(Absence::of(peer)));
@@ -468,32 +467,13 @@ impl Rounds {
                     absent.as_secs_f64()
                 )));
                 self.lost.remove(&peer);
-                self.refusing.remove(&peer);
+                self.rivals.returns(peer);
                 let links = part.topology().neighbours(part.id).len();
                 let up = links - self.lost.len().min(links);
                 out.push(Effect::Linked { peer: part.number(peer), up, links });
             }
             (Event::Durable(rounds), Some(saves)) => saves.saved(rounds, &mut self.statements),
             _ => {}
-        }
-    }
-
-    /// Upon a neighbour that refuses this program, as another one has its key. One could say so
-    /// falsely: this program ends if no neighbour is left that does not.
-    fn refused(
-        &mut self,
-        part: &Part<'_>,
-        peer: NodeId,
-        text: &str,
-        out: &mut Vec<Effect>,
-    ) -> Result<(), RunError> {
-        if self.refusing.insert(peer) {
-            out.push(Effect::Warn(format!("node {} says: {text}", part.name(peer))));
-        }
-        let all = part.topology().neighbours(part.id);
-        match all.iter().all(|peer| self.refusing.contains(peer)) {
-            true => Err(part.rival(peer, text)),
-            false => Ok(()),
         }
     }
 

@@ -116,7 +116,7 @@ pub enum Said {
     Shared(Shared),
     /// Its checkpoint after this many rounds is durable.
     Saved(u64),
-    /// When checkpoints are written. Only node 0 says so.
+    /// After which round the next checkpoint is written.
     Schedule(CheckpointSchedule),
     /// It has written the results with this number.
     Written(u64),
@@ -463,9 +463,7 @@ impl Statements {
                     && self.flights.contains(&vector.flight)
             }
             Said::Saved(rounds) => *rounds <= self.rounds,
-            Said::Schedule(CheckpointSchedule { next, common, .. }) => {
-                *node == NodeId(0) && *next.max(common) <= self.rounds
-            }
+            Said::Schedule(schedule) => schedule.next <= self.rounds,
             Said::Begins(_) | Said::Written(_) => true,
         };
         says && node.index() < self.numbers.len() && signature.len() <= keys::LONGEST
@@ -644,9 +642,9 @@ impl Statements {
         })
     }
 
-    /// The newest schedule of checkpoints.
-    pub(crate) fn schedule(&self) -> Option<CheckpointSchedule> {
-        self.find(NodeId(0), |said| match said {
+    /// The newest schedule of checkpoints of a node.
+    pub(crate) fn schedule(&self, node: NodeId) -> Option<CheckpointSchedule> {
+        self.find(node, |said| match said {
             Said::Schedule(schedule) => Some(*schedule),
             _ => None,
         })

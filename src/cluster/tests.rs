@@ -20,7 +20,6 @@ use super::{
         assembly::{News, View, statement},
         keys::{Keys, Named},
     },
-    message::CheckpointSchedule,
     statements::{Said, Statement},
 };
 use crate::{
@@ -446,10 +445,8 @@ fn a_node_that_returns_takes_part_after_the_next_checkpoint() {
     // All members have a checkpoint of round 2.
     b.event(Event::Durable(2));
     b.told(A, A, Said::Saved(2));
-    let schedule = CheckpointSchedule { number: 1, next: 0, common: 2 };
-    b.told(A, A, Said::Schedule(schedule));
     let looked = b.after(0.1);
-    assert_eq!(looked[..2], ["Retain(0)", "tell 1 saved 2, 0 saved 2, 0 schedules 0"]);
+    assert_eq!(looked[..2], ["Retain(0)", "tell 1 saved 2, 0 saved 2"]);
     let chooses = "open 3 members of change 0, 0 links cut, bans [], to choose";
     assert_eq!(looked[2..], ["salvage", chooses]);
     // It is awaited for a while, although its link was not used.

@@ -2,17 +2,7 @@
 
 use std::sync::Arc;
 
-use super::wire::Message;
 use crate::{
-    cluster::{
-        members::{
-            assembly::{News, View, statement},
-            keys::{Keys, Named},
-        },
-        message::CheckpointSchedule,
-        statements::{Batch, Said, Statement},
-    },
-    drive::Membership,
     gossip::{
         frame::{self, Header},
         plan::At,
@@ -25,17 +15,6 @@ use crate::{
 /// What it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lie {
-    /// It raises the number of the newest membership, again and again.
-    Raises,
-    /// It says that its links are down, and that it awaits nobody.
-    Withdraws,
-    /// It says that all others take the run for over.
-    Forges,
-    /// It says of itself, and as node 0 of all, what would have others remove their checkpoints,
-    /// write others all the time, or never hear of a later one.
-    Deletes,
-    /// It says the same in the name of others.
-    Counterfeits,
     /// It changes these frames of the spanning tree, which go down: what others have given or,
     /// where the root has formed something of that, the result.
     Tree(u8),
@@ -46,9 +25,6 @@ pub(super) enum Lie {
     /// From this round on it sends its second neighbour something else than the others.
     TwoFaced(u64),
 }
-
-pub(super) const LIES: [Lie; 5] =
-    [Lie::Raises, Lie::Withdraws, Lie::Forges, Lie::Deletes, Lie::Counterfeits];
 
 /// The flights of the tree: sums before the rounds, the mean and the records after them.
 pub(super) const TREE: [Lie; 3] = [Lie::Tree(SETUP), Lie::Tree(MEAN), Lie::Tree(SUMMARY)];
@@ -110,71 +86,6 @@ impl Liar {
         changed[frame::HEADER + number] ^= 1;
         frame::seal(&header, None, &mut changed);
         Arc::new(changed)
-    }
-
-    pub(super) fn change(&mut self, message: Message, whole: &Whole) -> Message {
-        if let Lie::Tree(_) | Lie::Up(_) | Lie::Stops | Lie::TwoFaced(_) = self.lie {
-            return message;
-        }
-        self.times += 1;
-        let topology = &whole.design.topology;
-        let all: Vec<NodeId> = (0..topology.nodes()).map(NodeId::from).collect();
-        let others: Vec<NodeId> = all.iter().copied().filter(|node| *node != self.node).collect();
-        match (self.lie, message) {
-            (Lie::Raises | Lie::Withdraws, Message::Chooses(mut news)) => {
-                for (node, view) in news.views.iter_mut().filter(|(node, _)| *node == self.node) {
-                    view.number += self.times;
-                    match self.lie {
-                        Lie::Raises => {
-                            let newest = [view.adopted + (self.times << 32)].into_iter();
-                            view.adopted = Membership::after(newest, all.clone(), Vec::new()).id;
-                        }
-                        _ => {
-                            view.late = topology.neighbours(*node).to_vec();
-                            view.linked.clear();
-                        }
-                    }
-                    view.signature = Named(*node).sign(&statement(*node, view));
-                }
-                Message::Chooses(news)
-            }
-            (Lie::Forges, Message::Chooses(_)) => {
-                let view = |node: &NodeId| {
-                    let choice = 1_000 + self.times;
-                    let view = View { choice, over: true, started: true, ..View::default() };
-                    // It has its own key only.
-                    let signature = Named(self.node).sign(&statement(*node, &view));
-                    (*node, View { signature, ..view })
-                };
-                let news = News { views: others.iter().map(view).collect() };
-                Message::Chooses(news)
-            }
-            (Lie::Deletes | Lie::Counterfeits, Message::Statements(mut batch))
-                if batch.statements.iter().any(|one| matches!(one.said, Said::Saved(_))) =>
-            {
-                let more = self.statements(&batch, whole.design.experiment.run.rounds);
-                batch.statements.extend(more);
-                Message::Statements(batch)
-            }
-            (_, message) => message,
-        }
-    }
-
-    /// What it adds to these statements, in its own name or in that of another node.
-    fn statements(&self, batch: &Batch, rounds: u64) -> Vec<Statement> {
-        let names = |node: NodeId| (node == self.node) == (self.lie == Lie::Deletes);
-        let Some(one) = batch.statements.iter().find(|one| names(one.node)) else {
-            return Vec::new();
-        };
-        // As long as all are members, they have their numbers in the topology.
-        let says = |said| {
-            let (keys, numbers) = (Named(self.node), (one.node, one.node));
-            Statement::signed(&keys, numbers, (0, one.attempt), said)
-        };
-        let (number, common) = ((1 << 20) + self.times, rounds - 5);
-        let of_all = CheckpointSchedule { number, next: rounds, common };
-        let schedules = (one.node == NodeId(0)).then_some(Said::Schedule(of_all));
-        schedules.into_iter().chain([Said::Saved(common)]).map(says).collect()
     }
 }
 

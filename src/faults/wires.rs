@@ -195,13 +195,6 @@ impl World<'_> {
             return;
         }
         #[cfg(test)]
-        let from = self.wires[wire].ends[side];
-        #[cfg(test)]
-        let message = match self.liar.as_mut().filter(|liar| liar.node == from) {
-            Some(liar) => liar.change(message, self.whole),
-            None => message,
-        };
-        #[cfg(test)]
         let Some(message) = self.hostile_says(wire, side, message) else { return };
         self.carry(wire, side, message);
     }

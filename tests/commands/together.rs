@@ -1,8 +1,6 @@
 //! Sites that come together by the commands alone: tickets, approvals, changes by consent.
 
-use std::{
-    collections::BTreeMap, env, fs, ops::Range, path::PathBuf, thread, time::Duration,
-};
+use std::{collections::BTreeMap, env, fs, ops::Range, path::PathBuf, thread, time::Duration};
 
 use gradvine::{experiment::Transport, net::free_ports};
 use tempfile::TempDir;

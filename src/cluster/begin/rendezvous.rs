@@ -22,7 +22,7 @@ use crate::{
         effect::{Effect, Facts},
         event::{Difference, Event, refusal},
         message::{Beginning, Saved, most_changes},
-        part::Part,
+        part::{Part, Rivals},
         statements::Statements,
         waiting::limits::{ANSWER, WARNING_INTERVAL},
     },
@@ -48,8 +48,7 @@ pub(crate) struct Rendezvous {
     /// Frames of neighbours that have started earlier, in order.
     early: Vec<Event>,
     differences: LiteMap<NodeId, Difference>,
-    /// The neighbours that refuse this program, as another one has its key.
-    refusing: BTreeSet<NodeId>,
+    rivals: Rivals,
     /// The last message of each neighbour that left: the first cause.
     before: LiteMap<NodeId, String>,
     /// Whether any neighbour has had the same files and program: then not only this node has them.
@@ -79,7 +78,7 @@ impl Rendezvous {
             told: 0,
             early: Vec::new(),
             differences: LiteMap::new(),
-            refusing: BTreeSet::new(),
+            rivals: Rivals::default(),
             before: LiteMap::new(),
             agrees: false,
             started: now,
@@ -129,7 +128,10 @@ impl Rendezvous {
                 let name = part.name(peer);
                 return Err(RunError::Network(format!("the link to {name} broke: {reason}")));
             }
-            Event::Rival { peer, text } => return self.refused(part, peer, &text, out),
+            Event::Rival { peer, text } => {
+                self.rivals.refuses(part, peer, &text, out)?;
+                self.before.insert(peer, text);
+            }
             // A member chooses members again; others visit, and will see the run.
             Event::OtherMembership { peer, .. }
                 if self.may_continue && part.is_member_neighbour(peer) =>
@@ -164,32 +166,13 @@ impl Rendezvous {
     fn up(&mut self, part: &Part<'_>, peer: NodeId, out: &mut Vec<Effect>) {
         self.agrees = true;
         self.differences.remove(&peer);
-        self.refusing.remove(&peer);
+        self.rivals.returns(peer);
         self.before.remove(&peer);
         self.missing.remove(&peer);
         let links = part.topology().neighbours(part.id).len();
         let up = links - self.missing.len();
         out.push(Effect::Info(format!("linked with {} ({up} of {links})", part.name(peer))));
         out.push(Effect::Linked { peer: part.number(peer), up, links });
-    }
-
-    /// Upon a neighbour that refuses this program, as another one has its key. One could say so
-    /// falsely: this program ends if no neighbour is left that does not.
-    fn refused(
-        &mut self,
-        part: &Part<'_>,
-        peer: NodeId,
-        text: &str,
-        out: &mut Vec<Effect>,
-    ) -> Result<(), RunError> {
-        if self.refusing.insert(peer) {
-            out.push(Effect::Warn(format!("node {} says: {text}", part.name(peer))));
-        }
-        self.before.insert(peer, text.to_string());
-        match self.refusing.len() == part.topology().neighbours(part.id).len() {
-            true => Err(part.rival(peer, text)),
-            false => Ok(()),
-        }
     }
 
     fn left(&mut self, part: &Part<'_>, peer: NodeId, why: String, out: &mut Vec<Effect>) {

@@ -23,12 +23,10 @@ pub(super) fn reports(table: &mut Table) {
     let reports: Vec<(NodeId, u64)> = others.map(|node| (node, newest(node))).collect();
     let said = |(node, rounds): &(NodeId, u64)| table.signed(*node, Said::Saved(*rounds));
     let mut statements: Vec<Statement> = reports.iter().map(said).collect();
-    let own = table.disk.checkpoints.keys().next_back().copied().unwrap_or(0);
-    let common = reports.iter().map(|(_, rounds)| *rounds).min().unwrap_or(0).min(own);
-    if me != NodeId(0) && common > table.schedule.common {
+    if me != NodeId(0) && table.round > table.schedule.next {
         let (number, next) = (table.schedule.number + 1, table.round + 4);
         let next = next.min(table.run.design.experiment.run.rounds);
-        table.schedule = CheckpointSchedule { number, next, common };
+        table.schedule = CheckpointSchedule { number, next };
         statements.push(table.signed(NodeId(0), Said::Schedule(table.schedule)));
     }
     table.event(Event::Told { from, batch: statements.into() });

@@ -175,7 +175,6 @@ pub(super) fn reports(bytes: &mut Bytes<'_>, table: &Table) -> Vec<Statement> {
 }
 
 pub(super) fn schedule(bytes: &mut Bytes<'_>, table: &Table) -> Vec<Statement> {
-    let newest = table.disk.checkpoints.keys().next_back().copied().unwrap_or(0);
     let said = match bytes.byte() % 4 {
         0 => Said::Written(bytes.number(table.round)),
         1 => Said::Shared(Shared {
@@ -186,12 +185,10 @@ pub(super) fn schedule(bytes: &mut Bytes<'_>, table: &Table) -> Vec<Statement> {
         _ => Said::Schedule(CheckpointSchedule {
             number: bytes.number(table.schedule.number + 1),
             next: bytes.number(table.round + 1),
-            common: bytes.number(newest),
         }),
     };
     let (_, members) = table.place();
-    let node = if let Said::Schedule(_) = said { NodeId(0) } else { bytes.node(members) };
-    vec![signed(table, node, said, bytes.byte() == 9)]
+    vec![signed(table, bytes.node(members), said, bytes.byte() == 9)]
 }
 
 /// A statement that its node has signed, or the hostile neighbour in its place.

@@ -10,7 +10,7 @@ use crate::{
         Input, Restored,
         event::Event,
         members::assembly::{News, View},
-        message::{CheckpointSchedule, Origin},
+        message::Origin,
         statements::Said,
     },
     gossip::{Cause, snapshot::Snapshot},
@@ -43,7 +43,6 @@ fn reaches(b: &mut Table<'_>, rounds: u64) {
     b.event(Event::Durable(rounds));
     b.told(A, A, Said::Saved(rounds));
     b.told(C, C, Said::Saved(rounds));
-    b.told(A, A, Said::Schedule(CheckpointSchedule { number: 1, next: 0, common: rounds }));
     let looked = b.after(0.1);
     assert!(looked.iter().any(|effect| effect.starts_with("Retain")), "{looked:?}");
 }

@@ -212,7 +212,7 @@ fn each_node_speaks_for_itself() {
 fn leftovers_of_the_rounds_change_nothing() {
     let whole = whole(&[]);
     let mut b = in_commit(&whole);
-    let schedule = CheckpointSchedule { number: 1, next: 0, common: 2 };
+    let schedule = CheckpointSchedule { number: 1, next: 0 };
     for said in [Said::Saved(4), Said::Schedule(schedule)] {
         assert_eq!(b.told(A, A, said), NOTHING);
     }

@@ -80,7 +80,7 @@ fn the_newest_of_each_kind_is_passed_on_once() {
     let own = of(1, 7, Said::Saved(20));
     assert_eq!(told(&mut all), Some(vec![own.clone()]));
     assert_eq!(told(&mut all), None);
-    let schedule = |number| CheckpointSchedule { number, next: 40, common: 20 };
+    let schedule = |number| CheckpointSchedule { number, next: 40 };
     let (saved, schedules) = (of(3, 1, Said::Saved(20)), of(0, 2, Said::Schedule(schedule(1))));
     assert_eq!(brought(&mut all, 2, &[saved.clone(), schedules.clone()]), Ok(()));
     assert_eq!(told(&mut all), Some(vec![own.clone(), saved, schedules.clone()]));
@@ -94,7 +94,7 @@ fn the_newest_of_each_kind_is_passed_on_once() {
     assert_eq!(told(&mut all), Some(vec![own, schedules, newer]));
     let known = [1, 3, 2].map(|node| all.saved(NodeId(node)));
     assert_eq!(known, [Some(20), Some(40), None]);
-    assert_eq!(all.schedule(), Some(schedule(1)));
+    assert_eq!(all.schedule(NodeId(0)), Some(schedule(1)));
     // Results are written once.
     let wrote = |number| of(3, 1, Said::Written(number));
     assert_eq!(brought(&mut all, 0, &[wrote(5), wrote(6)]), Ok(()));
@@ -113,12 +113,10 @@ fn who_brings_what_no_node_says_is_named() {
     let node = NodeId(3);
     let other = Statement::signed(&Named(node), (node, node), (1 << 32, 1), Said::Saved(20));
     assert_eq!(bring(other), unsigned, "so is the membership");
-    let schedule = |next, common| CheckpointSchedule { number: 1, next, common };
+    let schedule = CheckpointSchedule { number: 1, next: 100_001 };
     for said in [
         of(3, 1, Said::Saved(100_001)),
-        of(3, 1, Said::Schedule(schedule(1, 0))),
-        of(0, 1, Said::Schedule(schedule(100_001, 0))),
-        of(0, 1, Said::Schedule(schedule(0, u64::MAX))),
+        of(3, 1, Said::Schedule(schedule)),
         of(4, 1, Said::Saved(1)),
         shared(3, 1, 17, 1),
         shared(3, 1, 100_000, 1),

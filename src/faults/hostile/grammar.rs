@@ -89,9 +89,7 @@ pub(super) fn message(kind: Kind, rng: &mut Sequence, known: &Known<'_>) -> Opti
             let fingerprint = u128::from(rng.word()).to_le_bytes();
             Said::Shared(Shared { round: rng.below(known.rounds), flight: 0, fingerprint })
         }),
-        Kind::Schedule if known.membership.place(known.me) == Some(NodeId(0)) => {
-            states(rng, known, |rng| Said::Schedule(schedule(rng, known)))
-        }
+        Kind::Schedule => states(rng, known, |rng| Said::Schedule(schedule(rng, known))),
         Kind::Goodbyes => Some(Message::Goodbye(None)),
         Kind::Leaves => Some(Message::Goodbye(Some(cause(rng, known)))),
         _ => None,
@@ -213,7 +211,7 @@ fn states(
 }
 
 fn schedule(rng: &mut Sequence, known: &Known<'_>) -> CheckpointSchedule {
-    let CheckpointSchedule { number, next, .. } = known.schedule;
+    let CheckpointSchedule { number, next } = known.schedule;
     let ahead = match rng.below(3) {
         0 => 1,
         1 => 1 << 20,
@@ -221,10 +219,10 @@ fn schedule(rng: &mut Sequence, known: &Known<'_>) -> CheckpointSchedule {
     };
     let next = match rng.below(3) {
         0 => next,
-        1 => u64::MAX,
+        1 => known.rounds,
         _ => next.saturating_add(rng.below(known.rounds)),
     };
-    CheckpointSchedule { number: number.saturating_add(ahead), next, common: round(rng, known) }
+    CheckpointSchedule { number: number.saturating_add(ahead), next }
 }
 
 /// What it shows as the cause of its restart: what others show now, or its own word about any node.

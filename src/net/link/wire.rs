@@ -315,7 +315,7 @@ mod tests {
                     Said::Begins(4),
                     Said::Shared(Shared { round: 16, flight: 1, fingerprint: [2; 16] }),
                     Said::Saved(7),
-                    Said::Schedule(CheckpointSchedule { number: 1, next: 20, common: 10 }),
+                    Said::Schedule(CheckpointSchedule { number: 1, next: 20 }),
                     Said::Written(9),
                 ]
                 .map(|said| Statement { node: NodeId(3), attempt: 8, said, signature: vec![6; 64] })
