@@ -179,7 +179,9 @@ fn sync(
     let lacks = known.difference(&own).cloned().collect();
     known.extend(news.ends.iter().map(|end| end.id()));
     told.note(name, known);
-    let versions = book.after(&book.history, digests).to_vec();
+    let mut versions = book.after(&book.history, digests).to_vec();
+    // All must hear of a contradiction, as more than half of them end it.
+    versions.extend(book.conflict.iter().flat_map(|conflict| conflict.rival.clone()));
     Ok(Reply::Sync { versions, news, lacks })
 }
 

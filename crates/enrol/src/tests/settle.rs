@@ -91,6 +91,32 @@ fn members_end_a_contradiction_by_choosing_one_version() {
     assert!(stages.iter().all(|one| *one == stages[0]) && stages[0].rounds_before == 7);
 }
 
+/// The founder signs another version from before the start, and shows it to one site alone.
+#[test]
+fn a_contradiction_that_one_site_was_shown_is_told_to_all() {
+    let places = started(&["h", "a", "b", "c", "d"], Consent::Majority);
+    let history = places[1].book().history;
+    let before = &history[history.len() - 3].run;
+    let run = before.next(now(), "another one".into(), None);
+    let rival = places[0].site.sign("h", run);
+    let _ = places[1].tried(|book| book.extend(vec![rival.clone()]).map(drop).or(Ok(())));
+    exchange_all(&places);
+    for place in &places[1..] {
+        let conflict = place.book().conflict.expect("it was told");
+        assert_eq!((conflict.signed_both, conflict.number), (vec!["h".into()], rival.run.number));
+    }
+    let ours = places[1].book().run().digest();
+    let of_conflict = history[history.len() - 2].run.digest();
+    for at in [1, 2, 3] {
+        places[at].change(|book| places[at].site.settle(book, &of_conflict));
+    }
+    exchange_all(&places);
+    for place in &places[1..] {
+        let book = place.book();
+        assert!(book.conflict.is_none() && book.run().digest() == ours, "{}", book.site);
+    }
+}
+
 /// A site has begun a stage of the version that lost.
 #[test]
 fn a_stage_of_a_version_that_lost_is_left() {
