@@ -1,8 +1,7 @@
 //! A membership as one node sees it: its members, the links between them, their numbers.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
-use super::effect::Effect;
 use crate::{
     config::ConfigError,
     drive::{Membership, RunError},
@@ -118,7 +117,7 @@ impl<'a> Part<'a> {
     }
 
     /// Why this program ends: a neighbour says that another one has its key.
-    fn rival(&self, peer: NodeId, text: &str) -> RunError {
+    pub(crate) fn rival(&self, peer: NodeId, text: &str) -> RunError {
         let problem = format!(
             "{text} (node {} says so); stop one of them, or give this one a key and a node of its \
              own",
@@ -144,37 +143,5 @@ impl<'a> Part<'a> {
             }
             other => other,
         }
-    }
-}
-
-/// The neighbours that refuse this program, as another one has its key.
-#[derive(Debug, Default)]
-pub(crate) struct Rivals(BTreeSet<NodeId>);
-
-impl Rivals {
-    /// Upon one that does so.
-    ///
-    /// # Errors
-    /// If none is left that does not, also of those that are no members now: a neighbour alone
-    /// could say so falsely.
-    pub(crate) fn refuses(
-        &mut self,
-        part: &Part<'_>,
-        peer: NodeId,
-        text: &str,
-        out: &mut Vec<Effect>,
-    ) -> Result<(), RunError> {
-        if self.0.insert(peer) {
-            out.push(Effect::Warn(format!("node {} says: {text}", part.name(peer))));
-        }
-        match self.0.len() == part.neighbours.len() {
-            true => Err(part.rival(peer, text)),
-            false => Ok(()),
-        }
-    }
-
-    /// Upon the link to one that is up again.
-    pub(crate) fn returns(&mut self, peer: NodeId) {
-        self.0.remove(&peer);
     }
 }

@@ -24,7 +24,8 @@ use super::{
     effect::{Effect, Facts, Remains, Restored},
     event::Event,
     message::{Beginning, Origin},
-    part::{Part, Rivals},
+    part::Part,
+    rivals::Rivals,
     seal::{Given, Seals},
     statements::{Batch, Said, Shared, Statements},
     waiting::{

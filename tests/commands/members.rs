@@ -637,7 +637,7 @@ fn a_finished_node_that_is_started_alone_keeps_its_results() {
     assert!(read() == before, "results of a finished run changed");
 }
 
-/// A node returns at some time while the others end. It takes part, or is told that the run is over.
+/// A node returns while the others end. It takes part, or is told that the run is over.
 #[test]
 #[ignore = "slow"]
 fn a_node_that_returns_when_the_others_end_does_not_wait() {

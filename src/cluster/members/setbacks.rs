@@ -166,9 +166,8 @@ mod tests {
         assert_eq!(times(|_| Some(signed(3, 7, None))), Some(1 + u64::from(MOST_SHOWN_AGAIN)));
     }
 
-    /// A neighbour repeats what this node has shown, in each case once. So this node shows something
-    /// of its own, and its other neighbours do not take it for one that repeats anything. Those were
-    /// shown before the last checkpoint, too.
+    /// A neighbour repeats what this node has shown, also before the last checkpoint. This node
+    /// shows something of its own then, so its neighbours do not take it for one that repeats.
     #[test]
     fn what_this_node_has_shown_is_not_shown_again() {
         let topology = Topology::parse("ring:5", 0).unwrap();

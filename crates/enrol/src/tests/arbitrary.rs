@@ -378,7 +378,8 @@ impl World {
             return;
         }
         if let Some(conflict) = &book.conflict {
-            // They talk, and all choose the same: what has begun, as the founder alone decides before.
+            // They talk, and all choose the same: the run that has begun. Before that the founder
+            // alone decides.
             let own = book.history.iter().position(|one| one.run.number == conflict.number);
             let two = [&book.history[own.unwrap()..], &conflict.rival];
             let of = |one: &[Version]| (!one.last().unwrap().run.started, one[0].run.digest());
