@@ -311,6 +311,14 @@ impl<'a> Cluster<'a> {
                 _ => {}
             }
         }
+        // One that leaves again and again must not keep the others from beginning.
+        if let (Phase::Rendezvous(_), Event::Left { peer, .. }) = (&self.phase, &event)
+            && self.terms.limits.may_continue
+            && self.took_part()
+            && let Some(times) = self.setbacks.exceed(self.part.number(*peer))
+        {
+            return self.give_up(now, *peer, times, out);
+        }
         match &mut self.phase {
             Phase::Rendezvous(_) if is_same_choice => {}
             Phase::Rendezvous(rendezvous) => {

@@ -107,6 +107,23 @@ fn one_that_leaves_again_and_again_is_refused() {
     }
 }
 
+/// Nor may it do so before the rounds begin again.
+#[test]
+fn one_that_leaves_again_and_again_before_the_rounds_is_refused() {
+    let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
+    let mut b = Table::new(&whole, false);
+    b.started();
+    b.event(Event::Restarted { peer: A, because: None });
+    b.opened(&[]);
+    for times in 1..=21 {
+        b.event(Event::Up(C));
+        let cause = Cause { node: C, text: "it has failed".into(), leaves: false };
+        let effects = b.event(Event::Left { peer: C, cause });
+        let refuses = effects.last().is_some_and(|effect| effect.starts_with(REFUSES));
+        assert_eq!(refuses, times == 21, "{times}: {effects:?}");
+    }
+}
+
 /// All three choose members, the same as before.
 fn all_agree(b: &mut Table<'_>, choice: u64) {
     b.opened(&[]);
