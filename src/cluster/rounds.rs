@@ -49,10 +49,8 @@ pub(crate) struct Rounds {
     node: Node,
     saves: Option<Checkpointing>,
     statements: Statements,
-    /// Identifies the place at which the rounds begin.
-    place: u64,
-    /// The neighbours that have not said that they have begun there, and their frames.
-    awaited: BTreeSet<NodeId>,
+    /// The neighbours that have not signed that they begin where this node does, and their frames.
+    not_begun: BTreeSet<NodeId>,
     held: Vec<(NodeId, Event)>,
     limits: Limits,
     patience: Patience,
@@ -115,12 +113,12 @@ impl Rounds {
         now: Instant,
         config: NodeConfig,
         (at, restored): (Beginning, Option<Restored>),
-        (saves, statements): (Option<Checkpointing>, Statements),
+        (saves, mut statements): (Option<Checkpointing>, Statements),
         limits: Limits,
         signer: Option<Arc<dyn Signer>>,
     ) -> Rounds {
-        let (place, awaited) = (at.place(), config.topology.neighbours(config.id));
-        let awaited = awaited.iter().copied().collect();
+        statements.begin(at.place());
+        let not_begun = config.topology.neighbours(config.id).iter().copied().collect();
         let kept = restored.as_ref().filter(|_| !at.from_mean);
         let merged = kept.map_or(&[][..], |kept| &kept.merged);
         let seals = signer.map(|signer| Seals::new(signer, merged));
@@ -129,8 +127,7 @@ impl Rounds {
             node: core(config, &at, restored),
             saves,
             statements,
-            place,
-            awaited,
+            not_begun,
             held: Vec::new(),
             limits,
             patience: Patience::new(now, 0),
@@ -160,9 +157,8 @@ impl Rounds {
         early: Vec<Event>,
         out: &mut Vec<Effect>,
     ) -> Result<(), RunError> {
-        self.statements.begin(self.place);
         out.extend(self.statements.tell_now().map(Effect::Tell));
-        self.awaited.retain(|peer| !self.statements.begins_here(*peer));
+        self.not_begun.retain(|peer| !self.statements.begins_here(*peer));
         if let Some(first) = self.saves.as_ref().and_then(Checkpointing::first) {
             self.feed(part, Input::Snapshot(first), out)?;
         }
@@ -361,7 +357,7 @@ impl Rounds {
         );
         let input = match event {
             Event::Frame { from, .. } | Event::Piece { from, .. }
-                if self.awaited.contains(&from) =>
+                if self.not_begun.contains(&from) =>
             {
                 self.held.push((from, event));
                 return Ok(());
@@ -416,9 +412,8 @@ impl Rounds {
         self.feed(part, input, out)
     }
 
-    /// Upon statements. A neighbour's frames count once it has said that it has begun where this
-    /// node has. If it follows from another report that the run begins elsewhere, this node goes
-    /// back.
+    /// Upon statements. A neighbour's frames are used once it has signed that it begins where this
+    /// node does. If a later report moves that place, this node goes back.
     ///
     /// # Errors
     /// Why the rounds end.
@@ -433,14 +428,14 @@ impl Rounds {
         heard.map_err(|failure| RunError::Failed { node: part.id, failure })?;
         if let Some(node) = self.statements.take_report()
             && let Some(gathered) = self.statements.gathered(part.topology())
-            && gathered.decide(part).place() != self.place
+            && !self.statements.has_begun_at(gathered.decide(part).place())
         {
             self.because = self.statements.report_of(node).map(|report| report.because.clone());
             return Err(RunError::Restarted(node));
         }
-        let begun = self.awaited.iter().filter(|peer| self.statements.begins_here(**peer));
+        let begun = self.not_begun.iter().filter(|peer| self.statements.begins_here(**peer));
         for peer in begun.copied().collect::<Vec<_>>() {
-            self.awaited.remove(&peer);
+            self.not_begun.remove(&peer);
             let (of_peer, others) =
                 std::mem::take(&mut self.held).into_iter().partition(|(of, _)| *of == peer);
             self.held = others;

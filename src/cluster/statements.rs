@@ -17,8 +17,8 @@
 //!
 //! **Attempts.** A node that goes back to a checkpoint may compute other bits for the same round.
 //! So a statement counts in one attempt only: in the newest one of which its node has signed a
-//! [`Report`]. A node that hears what a program before it has signed in the same or a later attempt
-//! numbers its own anew: its clock was put back.
+//! [`Report`]. A node takes a greater number for its attempt if it hears that its program before
+//! has signed in the same one or a later one: its clock was put back.
 //!
 //! **Before the rounds** each node signs its report, and once its links are up the attempts of its
 //! neighbours. The run begins where [`Gathered`] says, once all have done so and the attempts of
@@ -349,10 +349,15 @@ impl Statements {
         self.say(Said::Begins(place));
     }
 
+    /// Whether the rounds of this node have begun at the place with this digest.
+    pub(crate) fn has_begun_at(&self, place: u64) -> bool {
+        self.begun == Some(place)
+    }
+
     /// Whether a neighbour has begun where this node has.
     pub(crate) fn begins_here(&self, node: NodeId) -> bool {
         self.find(node, |said| match said {
-            Said::Begins(place) => Some(Some(*place) == self.begun),
+            Said::Begins(place) => Some(self.has_begun_at(*place)),
             _ => None,
         }) == Some(true)
     }

@@ -10,7 +10,7 @@
 //!   one of its own neighbours has another budget. It is greater than what that one can cost, so
 //!   nobody uses up the budgets of others.
 //! * One that shows what another node has signed is no cause, unless it has shown that before, or
-//!   this node has shown it itself. So no node shows one origin twice, whoever repeats it.
+//!   this node has shown it itself. So no node shows the same origin twice.
 //!
 //! All budgets begin anew once all members have had another checkpoint, so a neighbour that is
 //! started again and again while the run gets further has no limit.
@@ -43,7 +43,7 @@ pub(crate) const fn most(neighbours: u32) -> u32 {
 #[derive(Debug, Default)]
 pub(crate) struct Setbacks {
     by: LiteMap<NodeId, Times>,
-    own: BTreeSet<(NodeId, u64)>,
+    shown: BTreeSet<(NodeId, u64)>,
 }
 
 /// How often a neighbour was the cause itself, how often it was about which neighbour, how often it
@@ -75,7 +75,7 @@ impl Setbacks {
 
     /// This node shows an origin.
     pub(crate) fn shows(&mut self, origin: &Origin) {
-        self.own.insert((origin.node, origin.number));
+        self.shown.insert((origin.node, origin.number));
     }
 
     /// Counts one more that a neighbour causes itself. Returns how many there were if they are too
@@ -99,7 +99,7 @@ impl Setbacks {
         let Some(origin) = shown.filter(is_signed) else { return self.of_itself(peer, None) };
         let Times { shown_again, about, shown, .. } = self.by.entry(peer).or_default();
         let id = (origin.node, origin.number);
-        let is_new = shown.insert(id) && !self.own.contains(&id);
+        let is_new = shown.insert(id) && !self.shown.contains(&id);
         let is_about = |about: &NodeId| topology.neighbours(peer).contains(about);
         let own = origin.node == peer;
         let (times, most) = match origin.about.filter(is_about) {
