@@ -31,6 +31,7 @@ use super::{
 };
 use crate::{
     drive::Change,
+    mixing::Topology,
     run::checkpoint::Every,
     units::{NodeId, Round},
 };
@@ -111,9 +112,6 @@ impl Checkpointing {
     ) -> Checkpointing {
         let (topology, me) = (part.topology(), part.id);
         let rounds = at.rounds;
-        let (mut distances, mut order) = (Vec::new(), Vec::new());
-        topology.graph().distances(NodeId(0), &mut distances, &mut order);
-        let distance = distances.iter().copied().filter(|far| *far != u32::MAX).max();
         let interval = match every {
             Every::Time(every) => every / FIRST,
             Every::Rounds(_) | Every::Once(_) | Every::Never => Duration::ZERO,
@@ -121,7 +119,7 @@ impl Checkpointing {
         Checkpointing {
             me,
             nodes: topology.nodes(),
-            distance: distance.unwrap_or(0),
+            distance: distance(topology),
             every,
             last,
             rounds: part.design().experiment.run.rounds,
@@ -325,6 +323,21 @@ impl Checkpointing {
         };
         Some((stamp, next))
     }
+}
+
+/// The links from the first node to the farthest one.
+fn distance(topology: &Topology) -> u32 {
+    let (mut distances, mut order) = (Vec::new(), Vec::new());
+    topology.graph().distances(NodeId(0), &mut distances, &mut order);
+    distances.into_iter().filter(|far| *far != u32::MAX).max().unwrap_or(0)
+}
+
+/// How long a node may write no checkpoint, and for how many rounds, if one member prevents that
+/// any of them is of all nodes: it is the turn of each once.
+#[cfg(test)]
+pub(crate) fn longest_gap(topology: &Topology, every: Duration) -> (Duration, u64) {
+    let (nodes, hops, (times, rounds)) = (topology.nodes() as u32, distance(topology) + 1, TURN);
+    (nodes * (every + times * every.max(CROSSING * hops)), u64::from(nodes * hops) * rounds)
 }
 
 /// Whether a node writes the next checkpoint of another one's schedule, when it has followed these:

@@ -16,12 +16,13 @@
 //! * *end*: a run ends within its [bound](World::bound), if the nodes that are not hostile can
 //!   reach each other and are a quorum.
 
-use std::{collections::BTreeSet, path::Path, sync::Arc};
+use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
 use super::{hostile::Hostile, journal::Id, world::World};
 use crate::{
     cluster::{
         Opening, Outcome, Standing,
+        checkpoints::longest_gap,
         members::{assembly::check::check_adopted, setbacks},
         message::Beginning,
         statements::{All, Said, Statement},
@@ -34,10 +35,10 @@ use crate::{
     units::NodeId,
 };
 
-/// The longest time in the rounds without a checkpoint, where one is due each second, besides that
-/// in which a silent neighbour is given up: three intervals until a schedule that was missed is
-/// replaced, and twice the time in which one crosses the network, with room.
-const LONGEST_GAP: f64 = 20.0;
+/// The longest time in the rounds without a checkpoint, and the most rounds, besides the turns of
+/// all nodes and the time in which a silent neighbour is given up: three intervals until a schedule
+/// that was missed is replaced, and twice the time in which one crosses the network, with room.
+const LONGEST_GAP: u64 = 20;
 
 /// How often a refused member comes back in the longest run, at the most: each refusal takes twice
 /// as long as the one before it, from a minute on.
@@ -280,22 +281,25 @@ impl World<'_> {
             return;
         }
         let (now, design) = (self.now(), &self.whole.design);
-        if let Every::Time(_) = Every::of(design) {
+        if let Every::Time(every) = Every::of(design) {
             let limits = (design.experiment.run.patience_s, design.experiment.absence.deadline_s);
-            let gap = (1e9 * (LONGEST_GAP + limits.0 + limits.1)) as u64;
+            let gap =
+                Duration::from_secs(LONGEST_GAP) + Duration::from_secs_f64(limits.0 + limits.1);
             for (node, (rounds, since)) in &self.journal.begun {
-                let machine = &self.machines[node.index()];
+                let Some(program) = &self.machines[node.index()].program else { continue };
+                let (turns, most) = longest_gap(program.cluster.part().topology(), every);
                 // One that does no rounds for long has nothing to write.
-                let is_over = machine.program.as_ref().is_none_or(|program| {
-                    let last = program.checkpoints.newest().max(*rounds);
-                    let is_late = |round: u64| round > last + LONGEST_GAP as u64;
-                    !matches!(program.cluster.standing(), Standing::Rounds(r) if is_late(r.0))
-                });
+                let last = program.checkpoints.newest().max(*rounds);
+                let standing = program.cluster.standing();
+                let is_late = |round: u64| round > last + LONGEST_GAP + most;
+                let is_over = !matches!(standing, Standing::Rounds(round) if is_late(round.0));
                 let since = since.0.max(self.healed().0);
                 assert!(
-                    is_over || !self.is_honest(*node) || now.0 <= since + gap,
-                    "schedule: node {node} has written no checkpoint since round {rounds}, {:?}",
-                    machine.program.as_ref().map(|program| program.cluster.standing())
+                    is_over
+                        || !self.is_honest(*node)
+                        || now.0 <= since + (gap + turns).as_nanos() as u64,
+                    "schedule: node {node} has written no checkpoint since round {last}, \
+                     {standing:?}"
                 );
             }
         }
@@ -320,8 +324,8 @@ impl World<'_> {
     /// All start within `run.connect_s`. Then the rounds take their gradients, twice that with the
     /// links. The hostile one interrupts them as often as its budget and its returns allow. Each
     /// interruption costs at most all the rounds again, its silence until it is given up, and a
-    /// choice: a lost link, a node that has just returned, and two seconds in which all hear of it.
-    /// Faults add their lengths.
+    /// choice: a lost link, a node that has just returned, two seconds in which all hear of it, and
+    /// as long again until all continue. Faults add their lengths.
     pub(super) fn bound(&self) -> Option<f64> {
         let experiment = &self.whole.design.experiment;
         let hostile = self.hostile.as_ref()?.node;
@@ -335,7 +339,7 @@ impl World<'_> {
         let rounds = experiment.run.rounds as f64;
         let compute = 2.0 * rounds * experiment.network.compute_ms.unwrap_or(50.0) / 1e3;
         let silence = experiment.absence.deadline_s + experiment.run.patience_s;
-        let choice = experiment.absence.deadline_s + 10.0;
+        let choice = 2.0 * (experiment.absence.deadline_s + 10.0);
         let faults: f64 = self.faults.iter().map(|fault| fault.length.0 as f64 / 1e9).sum();
         let each = compute + silence + choice;
         let interruptions = f64::from(self.most_setbacks() + MOST_RETURNS);

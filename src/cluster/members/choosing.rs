@@ -33,7 +33,8 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// How long a node that continues waits until its neighbours know of it.
+/// How long a node that ends waits until its neighbours know of it. One that continues waits until
+/// they continue, too: as long as they can await a link of others.
 const LEAVING: Duration = Duration::from_secs(2);
 
 /// How often a node tells its neighbours what it knows, at the most: one that says something new
@@ -295,12 +296,12 @@ impl Choosing {
                 self.record(part, membership, out)?;
                 return Ok(None);
             }
-            NextStep::Confirm if self.has_waited(now) => {
+            NextStep::Confirm if self.has_waited(now, most.unwrap_or(LEAVING)) => {
                 return Ok(Some(Choice::Continue(self.adopted.clone())));
             }
             NextStep::Leave => return Ok(Some(Choice::Continue(self.adopted.clone()))),
-            NextStep::End if self.has_waited(now) => return Ok(Some(Choice::Over)),
-            NextStep::Outside if self.has_waited(now) => {
+            NextStep::End if self.has_waited(now, LEAVING) => return Ok(Some(Choice::Over)),
+            NextStep::Outside if self.has_waited(now, LEAVING) => {
                 return Err(RunError::Alone(format!(
                     "the run is over, and node {} was not a member at its end",
                     part.name(self.me)
@@ -348,8 +349,8 @@ impl Choosing {
     }
 
     /// Whether this node has continued, or ended, for long enough.
-    fn has_waited(&mut self, now: Instant) -> bool {
-        now >= *self.confirms.get_or_insert(now) + LEAVING
+    fn has_waited(&mut self, now: Instant, time: Duration) -> bool {
+        now >= *self.confirms.get_or_insert(now) + time
     }
 
     /// Waits no longer for neighbours that have been missing for too long, or that have denied

@@ -142,6 +142,35 @@ fn all_agree(b: &mut Table<'_>, choice: u64) {
     }
 }
 
+/// A node that has agreed waits for a neighbour that has not, as long as that one may await a link
+/// of others. Without that, each would begin when the other has begun to choose again.
+#[test]
+fn a_node_that_continues_waits_until_its_neighbours_do() {
+    let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
+    for agrees in [true, false] {
+        let mut b = Table::new(&whole, false);
+        b.started();
+        b.event(Event::OtherMembership { peer: C, because: Some(origin(C, 1)) });
+        b.opened(&[]);
+        let says = |b: &mut Table<'_>, from, number, agreed| {
+            let said = View { choice: 1, agreed, ..view(number, &[B], &[]) };
+            b.event(Event::Chooses { from, news: News { views: vec![signed(from, said)] } });
+        };
+        for (peer, agreed) in [(A, true), (C, false)] {
+            b.event(Event::Up(peer));
+            says(&mut b, peer, 1, agreed);
+        }
+        let continues = |effects: &[String]| effects.iter().any(|one| one.starts_with(RESETS));
+        assert!(!continues(&b.after(0.1)));
+        assert!(!continues(&b.after(9.8)));
+        if agrees {
+            says(&mut b, C, 2, true);
+        }
+        assert_eq!(continues(&b.after(0.1)), agrees);
+        assert!(agrees || continues(&b.after(0.2)));
+    }
+}
+
 /// A member claims to take part in another membership, again and again: each time all choose, and
 /// go back. A choice does not begin the count anew, and neither does a restart.
 #[test]

@@ -144,7 +144,11 @@ fn check(seed: u64, kinds: &[Kind]) -> Result<BTreeMap<Kind, u64>, String> {
     // And no run begins before all are there.
     let fails = |other: &usize| story.ended[*other].is_some() && story.means[*other].is_none();
     let failed = others().find(|other| !disturbed[*other] && fails(other));
-    match failed.filter(|_| continues && is_possible && has_begun) {
+    // Those that were left out learn from a quorum that the run is over. The hostile one may be
+    // needed for that.
+    let quorum = whole.design.experiment.absence.quorum_of(story.ended.len());
+    let is_bare = !means.is_empty() && means.len() < quorum;
+    match failed.filter(|_| continues && is_possible && has_begun && !is_bare) {
         Some(other) => {
             let why = story.ended[other].as_deref().unwrap_or_default();
             Err(format!("failed: node {other}: {why}; {}", told()))
