@@ -186,8 +186,28 @@ fn a_node_whose_checkpoints_all_have_had_does_not_begin_without_them() {
     b.linked();
     b.reported(&[], &[]);
     let ended = b.after(0.1);
-    let text = "of round 2 and before stay as they are: fewer than 2 nodes report the same";
+    let text = "those of 1 stay as they are: fewer than 2 nodes report the same";
     assert!(ended.iter().any(|effect| effect.contains(text)), "{ended:?}");
+}
+
+/// If those that hold checkpoints are so many that the others are no quorum, none of the others
+/// begins either: it would wait in the rounds for nodes that have told it why they do not begin.
+#[test]
+fn nobody_begins_without_checkpoints_that_a_quorum_needs() {
+    for (policy, quorum) in [("wait", 2), ("continue", 2), ("continue", 3)] {
+        let set = |key: &str, value: String| format!("absence.{key}={value}");
+        let sets = [set("policy", policy.into()), set("quorum", quorum.to_string())];
+        let whole = whole(&sets.each_ref().map(String::as_str)[..if quorum == 2 { 1 } else { 2 }]);
+        for (a, c) in [(&[2][..], &[4][..]), (&[], &[4])] {
+            let mut b = Table::new(&whole, true);
+            b.opened(&[]);
+            b.linked();
+            b.reported(a, c);
+            let effects = b.after(0.1);
+            let begins = effects.iter().any(|effect| effect.starts_with("restore"));
+            assert_eq!(begins, a.is_empty() && quorum == 2, "{policy} {quorum}: {effects:?}");
+        }
+    }
 }
 
 /// A node hears of a report that it has signed before its clock was put back: its attempts go on

@@ -3,7 +3,8 @@
 //! * Each node has signed which checkpoints it has. Once it is linked with all its neighbours, it
 //!   signs that. What nodes have signed goes to [all others](crate::cluster::statements).
 //! * Once all nodes have done so, each decides from the [reports](super::reports) itself where the
-//!   run continues. One whose checkpoints all have had does not begin at round 0 without them.
+//!   run continues. One whose checkpoints all have had does not begin at round 0 without them. Nor
+//!   do the others, if they are no quorum.
 //! * Upon frames of a neighbour that starts earlier: they are held until this node starts. Upon
 //!   its restart or its leaving: they are dropped.
 //! * Upon a link whose ends differ: once all neighbours differ from this node, it ends, because its
@@ -59,9 +60,8 @@ pub(crate) struct Rendezvous {
     /// How long to wait for the other nodes.
     limit: Option<Duration>,
     may_continue: bool,
-    /// The rounds of this node's newest checkpoint, and of the newest one that all have had.
+    /// The rounds of this node's newest checkpoint.
     newest: u64,
-    common: u64,
 }
 
 impl Rendezvous {
@@ -87,7 +87,6 @@ impl Rendezvous {
             limit,
             may_continue,
             newest: saved.kept.last().map_or(0, |newest| newest.rounds),
-            common: saved.common.rounds,
         }
     }
 
@@ -220,8 +219,9 @@ impl Rendezvous {
         out.extend(told.map(Effect::Tell));
         let is_due = now >= self.next_warning;
         let gathered = statements.gathered(topology).filter(|_| self.missing.is_empty());
-        if let Some(at) = gathered.map(|gathered| gathered.decide(part)) {
-            let Some(problem) = self.problem(part, &at) else {
+        let decided = gathered.map(|all| (all.decide(part), all.holders()));
+        if let Some((at, holders)) = decided {
+            let Some(problem) = self.problem(part, &at, &holders) else {
                 return Ok(Some(self.begins(at, out)));
             };
             // Nodes that return may have the checkpoint.
@@ -270,16 +270,18 @@ impl Rendezvous {
         (at, std::mem::take(&mut self.early))
     }
 
-    /// Why this node does not begin there, if it does not.
-    fn problem(&self, part: &Part<'_>, at: &Beginning) -> Option<String> {
-        let is_lost = at.rounds == 0 && self.common > 0;
+    /// Why this node does not begin there, if it does not: it or so many others would lose a
+    /// checkpoint that no quorum is left.
+    fn problem(&self, part: &Part<'_>, at: &Beginning, holders: &[NodeId]) -> Option<String> {
         let quorum = part.whole.experiment.absence.quorum_of(part.whole.topology.nodes());
-        is_lost.then(|| {
+        let is_quorum = part.topology().nodes() - holders.len() >= quorum;
+        let is_lost = at.rounds == 0 && !holders.is_empty();
+        (is_lost && (!is_quorum || holders.contains(&part.id))).then(|| {
             format!(
-                "of round {} and before stay as they are: fewer than {quorum} nodes report the \
-                 same checkpoint, so the run would begin at round 0 without them; give the other \
-                 nodes their files again, or start all nodes with --fresh",
-                self.newest
+                "those of {} stay as they are: fewer than {quorum} nodes report the same \
+                 checkpoint, so the run would begin at round 0 without them; give the other nodes \
+                 their files again, or start all nodes with --fresh",
+                part.names(holders)
             )
         })
     }
