@@ -210,10 +210,11 @@ fn check(seed: u64, rules: &[(&str, &str)]) -> Result<(), String> {
     let Some(summary) = summary else {
         // Without the checkpoints of half of the nodes the others do not give theirs up.
         // Where a disk was lost, too few may have the same checkpoint, or know that they were
-        // members. They wait for others, and then end.
+        // members. They wait for others, and then end. So do all others if the rule needs all.
         let keeps = |error: &String| {
             error.contains("nodes report the same checkpoint")
                 || error.contains("nodes are present, at least")
+                || error.contains("the run cannot continue without")
         };
         if 2 * lost.len() >= whole.design.topology.nodes()
             || loses && story.ended.iter().flatten().any(keeps)

@@ -102,15 +102,10 @@ impl Gathered<'_> {
         Some(history.iter().filter(is_before).cloned().collect())
     }
 
-    /// The members that have a checkpoint of which all have had one, or have gone on from one that a
-    /// quorum has had.
+    /// The members that have a checkpoint of which all have had one.
     pub(crate) fn holders(&self) -> Vec<NodeId> {
-        let went_on = |history: &History| history.iter().any(|change| !change.models.is_empty());
-        let holds = |report: &Report| {
-            report.common.rounds > 0 || report.history(self.histories).is_some_and(went_on)
-        };
         let all = self.reports.iter().enumerate();
-        all.filter(|(_, report)| holds(report)).map(|(node, _)| node.into()).collect()
+        all.filter(|(_, report)| report.common.rounds > 0).map(|(node, _)| node.into()).collect()
     }
 
     /// Where the run continues with these checkpoints of all members.
@@ -253,21 +248,6 @@ mod tests {
         assert_eq!(decided(NEW, &two), (40, Some(vec![3])));
         two.0[2].kept[0] = two.0[3].kept[0];
         assert_eq!(decided(NEW, &two), (0, None));
-    }
-
-    /// All have had the first one, or this node has gone on from the models of others.
-    #[test]
-    fn who_holds_what_others_have_had() {
-        let models = vec![NodeId(2)];
-        for (common, went_on) in [(0, false), (4, false), (0, true)] {
-            let models = if went_on { models.clone() } else { Vec::new() };
-            let history = [Change { models, ..change(OLD, 3) }];
-            let (reports, histories) = reports(&[&[], &[(OLD, 4)]], (OLD, common), &history);
-            let reports: Vec<&Report> = reports.iter().collect();
-            let gathered = Gathered { reports, histories: &histories, attempts: vec![1; 2] };
-            let holders = if common > 0 || went_on { vec![NodeId(1)] } else { Vec::new() };
-            assert_eq!(gathered.holders(), holders);
-        }
     }
 
     #[test]
