@@ -123,11 +123,11 @@ fn returned(node: NodeId, at: &Beginning, checkpoints: &Checkpoints) -> Place {
     Place { restored, before: Elapsed { time, computing }, setup: Vec::new() }
 }
 
-/// The rounds begin: later checkpoints belong to an attempt that no node continues with.
+/// The rounds begin: later checkpoints belong to an attempt that no node continues with. Those of
+/// before stay until all members have a new one: fewer than now may have this one soon.
 ///
-/// Where all continue from a mean, those have other bits than the checkpoints that will have their
-/// rounds. So none comes back once this has returned, also if the power fails: the other nodes
-/// would take it for one of the new attempt.
+/// Where all continue from a mean, later ones have other bits than the checkpoints that will have
+/// their rounds. So none comes back once this has returned, also if the power fails.
 ///
 /// # Errors
 /// If one cannot be removed, and all continue from a mean.
@@ -137,7 +137,7 @@ pub(crate) fn begin(
     checkpoints: &Checkpoints,
 ) -> Result<(), RunError> {
     let lacks = at.without.contains(&node);
-    let kept = |saved| saved == at.rounds && !lacks;
+    let kept = |saved| saved < at.rounds || (saved == at.rounds && !lacks);
     match at.from_mean {
         true => checkpoints.remove_all_but(kept).map_err(RunError::Setup)?,
         false => checkpoints.retain(kept),

@@ -166,7 +166,16 @@ impl World<'_> {
         let now = self.now();
         self.journal.begun.insert(node, (at.rounds, now));
         self.journal.has_begun |= self.is_honest(node);
-        if at.rounds == 0 || self.hostile.is_none() || !self.is_honest(node) {
+        if self.hostile.is_none() || !self.is_honest(node) {
+            return;
+        }
+        if at.rounds == 0 {
+            // No faults beside a hostile member lose what is durable.
+            let (common, nodes) = (self.journal.common, self.whole.design.topology.nodes());
+            let holders = self.journal.durable.get(&common).into_iter().flatten();
+            let honest = holders.filter(|holder| self.is_honest(**holder)).count();
+            let is_lost = 2 * honest > nodes;
+            assert!(!is_lost, "beginning: node {node} begins anew, {honest} have had {common:?}");
             return;
         }
         let has = |(_, rounds): &Id| *rounds == at.rounds;
