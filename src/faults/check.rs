@@ -173,8 +173,10 @@ impl World<'_> {
             // No faults beside a hostile member lose what is durable. But in the membership that has
             // it, one that has never shown any may bring all back to the beginning.
             let (common, nodes) = (self.journal.common, self.whole.design.topology.nodes());
-            let holders = self.journal.durable.get(&common).into_iter().flatten();
-            let honest = holders.filter(|holder| self.is_honest(**holder)).count();
+            let holders = self.journal.durable.get(&common).into_iter().flatten().copied();
+            let holds =
+                |node: &NodeId| self.is_honest(*node) && self.on_disk(*node).contains(&common);
+            let honest = holders.filter(holds).count();
             let membership = at.history.last().map_or(0, |change| change.id);
             let is_lost = 2 * honest > nodes && common.0 < membership;
             assert!(!is_lost, "beginning: node {node} begins anew, {honest} have had {common:?}");
