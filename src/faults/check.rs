@@ -170,8 +170,8 @@ impl World<'_> {
             return;
         }
         if at.rounds == 0 {
-            // No faults beside a hostile member lose what is durable. But in the membership that has
-            // it, one that has never shown any may bring all back to the beginning.
+            // No faults beside a hostile member lose what is durable. But in the membership that
+            // has it, one that has never shown any may bring all back to the beginning.
             let (common, nodes) = (self.journal.common, self.whole.design.topology.nodes());
             let holders = self.journal.durable.get(&common).into_iter().flatten().copied();
             let holds =
