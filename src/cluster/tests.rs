@@ -195,9 +195,9 @@ fn a_node_whose_checkpoints_all_have_had_does_not_begin_without_them() {
 #[test]
 fn nobody_begins_without_checkpoints_that_a_quorum_needs() {
     for (policy, quorum) in [("wait", 2), ("continue", 2), ("continue", 3)] {
-        let set = |key: &str, value: String| format!("absence.{key}={value}");
-        let sets = [set("policy", policy.into()), set("quorum", quorum.to_string())];
-        let whole = whole(&sets.each_ref().map(String::as_str)[..if quorum == 2 { 1 } else { 2 }]);
+        let (policy, least) = (&format!("policy={policy}"), &format!("quorum={quorum}"));
+        let whole =
+            whole(&[policy, least].map(|set| format!("absence.{set}")).each_ref().map(|s| &**s));
         for (a, c) in [(&[2][..], &[4][..]), (&[], &[4])] {
             let mut b = Table::new(&whole, true);
             b.opened(&[]);
