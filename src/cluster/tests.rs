@@ -190,8 +190,8 @@ fn a_node_whose_checkpoints_all_have_had_does_not_begin_without_them() {
     assert!(ended.iter().any(|effect| effect.contains(text)), "{ended:?}");
 }
 
-/// If those that hold checkpoints are so many that the others are no quorum, none of the others
-/// begins either: it would wait in the rounds for nodes that have told it why they do not begin.
+/// Nodes with checkpoints do not begin at round 0. If fewer than a quorum are left, those do not
+/// begin either: they would wait in the rounds for the others.
 #[test]
 fn nobody_begins_without_checkpoints_that_a_quorum_needs() {
     for (policy, quorum) in [("wait", 2), ("continue", 2), ("continue", 3)] {
