@@ -270,8 +270,8 @@ impl Rendezvous {
         (at, std::mem::take(&mut self.early))
     }
 
-    /// Why this node does not begin there, if it does not. A node with a checkpoint that all have had
-    /// does not begin at round 0. If fewer nodes than a quorum are left, those do not either.
+    /// Why this node does not begin there, if it does not. A node with a checkpoint that all have
+    /// had does not begin at round 0. If fewer nodes than a quorum are left, those do not either.
     fn problem(&self, part: &Part<'_>, at: &Beginning, holders: &[NodeId]) -> Option<String> {
         let quorum = part.whole.experiment.absence.quorum_of(part.whole.topology.nodes());
         let is_quorum = part.topology().nodes() - holders.len() >= quorum;
