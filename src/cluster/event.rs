@@ -125,7 +125,8 @@ pub enum Event {
         /// Which node was the first to go back or to choose, as it says; `None` if it says nothing.
         because: Option<Origin>,
     },
-    /// A neighbour refuses this program: another one with the same key was started before it.
+    /// A neighbour refuses this program: another one with the same key was started before it, and
+    /// has signed that it runs.
     Rival {
         /// The neighbour that refuses this program.
         peer: NodeId,

@@ -36,7 +36,6 @@ pub(crate) mod machine;
 pub(crate) mod members;
 pub(crate) mod message;
 pub(crate) mod part;
-pub(crate) mod rivals;
 pub(crate) mod rounds;
 pub(crate) mod seal;
 pub(crate) mod statements;

@@ -25,7 +25,6 @@ use super::{
     event::Event,
     message::{Beginning, Origin},
     part::Part,
-    rivals::Rivals,
     seal::{Given, Seals},
     statements::{Batch, Said, Shared, Statements},
     waiting::{
@@ -61,7 +60,6 @@ pub(crate) struct Rounds {
     moves: bool,
     /// The neighbours whose links are lost.
     lost: BTreeSet<NodeId>,
-    rivals: Rivals,
     /// Which node was the first to go back, as a neighbour says that has.
     because: Option<Origin>,
     /// A neighbour that does not say what it has in common with its neighbours.
@@ -135,7 +133,6 @@ impl Rounds {
             told: now,
             moves: true,
             lost: BTreeSet::new(),
-            rivals: Rivals::default(),
             because: None,
             late: None,
             chain: None,
@@ -371,7 +368,7 @@ impl Rounds {
                 return Err(RunError::Restarted(peer));
             }
             Event::Told { from, batch } => return self.hear(part, from, batch, out),
-            Event::Rival { peer, text } => return self.rivals.refuses(part, peer, &text, out),
+            Event::Rival { peer, text } => return Err(part.rival(peer, &text)),
             Event::OtherMembership { peer, .. } => return self.meet(part, peer, out),
             Event::Goodbye(peer) if self.node.owes_its_model() && self.limits.may_continue => {
                 return Err(RunError::Absent(Absence::of(peer)));
@@ -463,7 +460,6 @@ impl Rounds {
                     absent.as_secs_f64()
                 )));
                 self.lost.remove(&peer);
-                self.rivals.returns(peer);
                 let links = part.topology().neighbours(part.id).len();
                 let up = links - self.lost.len().min(links);
                 out.push(Effect::Linked { peer: part.number(peer), up, links });

@@ -395,22 +395,20 @@ fn a_link_that_breaks_again_and_again_is_not_awaited() {
     assert_eq!(late(20), records);
 }
 
-/// One neighbour may say falsely that another program has this node's key. This program ends once
-/// no neighbour is left that does not say so.
+/// The neighbour has shown that another program has this node's key (`net::link::handshake`).
 #[test]
-fn a_program_that_all_neighbours_refuse_ends() {
-    let whole = whole(&[]);
-    let mut b = Table::new(&whole, false);
-    b.started();
-    let refuses = |peer| Event::Rival { peer, text: "two programs".into() };
-    assert_eq!(b.event(refuses(A)), ["warn: node 0 says: two programs"]);
-    assert_eq!(b.event(refuses(A)), [""; 0]);
-    // Its link is up again: it refuses this program no longer.
-    b.event(Event::Back { peer: A, absent: Duration::ZERO, resent: 0 });
-    assert_eq!(b.event(refuses(C)), ["warn: node 2 says: two programs"]);
-    let effects = b.event(refuses(A));
-    assert!(effects.iter().any(|effect| effect.starts_with("close")), "{effects:?}");
-    assert!(effects.iter().any(|effect| effect.contains("stop one of them")), "{effects:?}");
+fn a_program_whose_key_another_one_has_ends() {
+    let whole = whole(&["absence.policy=continue"]);
+    for begun in [false, true] {
+        let mut b = Table::new(&whole, false);
+        if begun {
+            b.started();
+        } else {
+            b.opened(&[]);
+        }
+        let effects = b.event(Event::Rival { peer: A, text: "two programs".into() });
+        assert!(effects.iter().any(|effect| effect.contains("stop one of them")), "{effects:?}");
+    }
 }
 
 /// A second node is lost while the first loss is decided: no membership has a quorum any more.

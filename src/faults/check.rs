@@ -245,12 +245,6 @@ impl World<'_> {
             RunError::Over => self.check_over(node),
             RunError::Alone(text) if text.starts_with("the run is over") => self.check_over(node),
             RunError::Setup(error) if self.hostile.is_some() => {
-                // One with no neighbour but the hostile one depends on it.
-                let mut neighbours = self.whole.design.topology.neighbours(node).iter();
-                let is_alone = neighbours.all(|peer| self.is_hostile(*peer));
-                if is_alone && error.to_string().contains("node.key") {
-                    return;
-                }
                 let few = error.to_string().contains("nodes report the same checkpoint");
                 // Nor are those a quorum that cannot reach each other without it.
                 if few && (self.has_too_few() || self.bound().is_none()) {

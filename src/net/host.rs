@@ -172,6 +172,7 @@ impl Common<'_> {
         let link = Link {
             me: self.config.node,
             nodes: self.config.nodes,
+            key: self.config.key.clone(),
             own: self.own,
             node: neighbour.node,
             name: neighbour.name.clone(),

@@ -50,7 +50,7 @@ internals!({
     link::{
         hello::RunCard,
         limits::Deadlines,
-        wire::{Hello, Message, Reason, Section, decode, encode},
+        wire::{Hello, Message, Reason, Rival, Section, decode, encode},
     },
     neighbour::Neighbour,
     runtime::runtime,

@@ -5,11 +5,16 @@ use std::time::{Duration, Instant};
 
 use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use gradvine::{
-    net::{Deadlines, Hello, Keypair, Message, Multiaddr, PeerId, RunCard, VERSION},
+    net::{Deadlines, Event, Hello, Keypair, Message, Multiaddr, PeerId, Rival, RunCard, VERSION},
     status::{Board, Record},
     units::NodeId,
 };
-use libp2p::{Swarm, SwarmBuilder, noise, swarm::SwarmEvent, tcp, yamux};
+use libp2p::{
+    StreamProtocol, Swarm, SwarmBuilder, noise,
+    swarm::{InvalidProtocol, SwarmEvent},
+    tcp, yamux,
+};
+use tokio::task::AbortHandle;
 
 use crate::links::{End, SOON, card, keys, runtime};
 
@@ -34,7 +39,7 @@ pub(crate) struct Raw {
     pub control: libp2p::Stream,
     pub bulk: libp2p::Stream,
     _theirs: libp2p::Stream,
-    network: tokio::task::AbortHandle,
+    network: AbortHandle,
 }
 
 impl Drop for Raw {
@@ -54,22 +59,9 @@ impl Raw {
         address: &Multiaddr,
         hello: Hello,
     ) -> Result<Raw, Box<dyn std::error::Error + Send + Sync>> {
-        let (me, mut swarm) = (key.public().to_peer_id(), raw(key));
-        let mut opener = swarm.behaviour().new_control();
-        let protocol = |what: &str, opener| {
-            libp2p::StreamProtocol::try_from_owned(format!("/gradvine/{VERSION}/{what}/{opener}"))
-        };
+        let me = key.public().to_peer_id();
+        let (mut opener, network) = connect(key, address).await?;
         let mut inbound = opener.accept(protocol("bulk", peer)?)?;
-        swarm.dial(address.clone())?;
-        loop {
-            match swarm.select_next_some().await {
-                SwarmEvent::ConnectionEstablished { .. } => break,
-                SwarmEvent::OutgoingConnectionError { error, .. } => return Err(error.into()),
-                _ => {}
-            }
-        }
-        let network = async move { while swarm.next().await.is_some() {} };
-        let network = tokio::spawn(network).abort_handle();
         let connect = async {
             let mut control = opener.open_stream(peer, protocol("control", me)?).await?;
             say(&mut control, &Message::Hello(hello)).await?;
@@ -87,6 +79,29 @@ impl Raw {
             }
         }
     }
+}
+
+fn protocol(what: &str, opener: PeerId) -> Result<StreamProtocol, InvalidProtocol> {
+    StreamProtocol::try_from_owned(format!("/gradvine/{VERSION}/{what}/{opener}"))
+}
+
+/// Connects to a node. Another task runs the connection.
+async fn connect(
+    key: &Keypair,
+    address: &Multiaddr,
+) -> Result<(libp2p_stream::Control, AbortHandle), Box<dyn std::error::Error + Send + Sync>> {
+    let mut swarm = raw(key);
+    let opener = swarm.behaviour().new_control();
+    swarm.dial(address.clone())?;
+    loop {
+        match swarm.select_next_some().await {
+            SwarmEvent::ConnectionEstablished { .. } => break,
+            SwarmEvent::OutgoingConnectionError { error, .. } => return Err(error.into()),
+            _ => {}
+        }
+    }
+    let network = async move { while swarm.next().await.is_some() {} };
+    Ok((opener, tokio::spawn(network).abort_handle()))
 }
 
 /// The next message of a node.
@@ -265,4 +280,42 @@ fn a_peer_that_sends_no_more_frames_but_heartbeats_is_noticed() {
         raw
     });
     assert!(reason.contains("closed its stream of frames without a goodbye"), "{reason}");
+}
+
+/// A neighbour says that another program has the key of the node. The node believes that program
+/// only: it has signed, with this key, that it runs beside this very program.
+#[test]
+fn a_rival_counts_once_it_has_signed_that_it_runs() {
+    const RIVAL: u64 = 7;
+    let runtime = runtime();
+    let [key, host_key] = keys();
+    let (me, peer) = (key.public().to_peer_id(), host_key.public().to_peer_id());
+    let own = hello(&card("0.1")).program;
+    let signs = |key: &Keypair, card: &RunCard, rival, other| {
+        (rival, key.sign(&card.runs(rival, other)).unwrap())
+    };
+    let [same, other] = [card("0.1"), card("0.2")];
+    let told = [
+        ("nothing", (RIVAL, Vec::new())),
+        ("the neighbour's own signature", signs(&key, &same, RIVAL, own)),
+        ("what it has signed for an earlier program", signs(&host_key, &same, RIVAL, own - 1)),
+        ("what it has signed in another run", signs(&host_key, &other, RIVAL, own)),
+        ("what this program would sign", signs(&host_key, &same, own, own)),
+        ("proved", signs(&host_key, &same, RIVAL, own)),
+    ];
+    runtime.block_on(async {
+        let end = End::start(&host_key, 1, me, card("0.1"), Deadlines::default()).await;
+        for (text, (program, proof)) in told {
+            let (mut opener, network) = connect(&key, end.address()).await.unwrap();
+            let opened = opener.open_stream(peer, protocol("control", me).unwrap()).await;
+            let mut control = opened.unwrap();
+            let rival = Rival { text: text.into(), program, proof };
+            say(&mut control, &Message::Rival(rival)).await.unwrap();
+            assert!(matches!(hear(&mut control).await, Ok(Message::Hello(_))));
+            assert!(hear(&mut control).await.is_err(), "it closes");
+            network.abort();
+        }
+        let first = tokio::task::spawn_blocking(move || (end.next(), end)).await.unwrap();
+        assert!(matches!(&first.0, Event::Rival { text, .. } if text == "proved"), "{:?}", first.0);
+    });
 }

@@ -24,7 +24,6 @@ use crate::{
         event::{Difference, Event, refusal},
         message::{Beginning, Saved, most_changes},
         part::Part,
-        rivals::Rivals,
         statements::Statements,
         waiting::limits::{ANSWER, WARNING_INTERVAL},
     },
@@ -50,7 +49,6 @@ pub(crate) struct Rendezvous {
     /// Frames of neighbours that have started earlier, in order.
     early: Vec<Event>,
     differences: LiteMap<NodeId, Difference>,
-    rivals: Rivals,
     /// The last message of each neighbour that left: the first cause.
     before: LiteMap<NodeId, String>,
     /// Whether any neighbour has had the same files and program: then not only this node has them.
@@ -79,7 +77,6 @@ impl Rendezvous {
             told: 0,
             early: Vec::new(),
             differences: LiteMap::new(),
-            rivals: Rivals::default(),
             before: LiteMap::new(),
             agrees: false,
             started: now,
@@ -128,10 +125,7 @@ impl Rendezvous {
                 let name = part.name(peer);
                 return Err(RunError::Network(format!("the link to {name} broke: {reason}")));
             }
-            Event::Rival { peer, text } => {
-                self.rivals.refuses(part, peer, &text, out)?;
-                self.before.insert(peer, text);
-            }
+            Event::Rival { peer, text } => return Err(part.rival(peer, &text)),
             // A member chooses members again; others visit, and will see the run.
             Event::OtherMembership { peer, .. }
                 if self.may_continue && part.is_member_neighbour(peer) =>
@@ -166,7 +160,6 @@ impl Rendezvous {
     fn up(&mut self, part: &Part<'_>, peer: NodeId, out: &mut Vec<Effect>) {
         self.agrees = true;
         self.differences.remove(&peer);
-        self.rivals.returns(peer);
         self.before.remove(&peer);
         self.missing.remove(&peer);
         let links = part.topology().neighbours(part.id).len();

@@ -18,8 +18,13 @@ use crate::{
         part::Part,
     },
     drive::{Change, Membership},
+    experiment::Policy,
     units::{NodeId, Round},
 };
+
+/// While a quorum has no more than so many checkpoints, the others may be about to write their
+/// first one.
+const MOST_FIRST: usize = 2;
 
 /// What a node says before an attempt about its checkpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,14 +118,16 @@ impl Gathered<'_> {
     /// * After the newest round of which all have one, written by these members.
     /// * If some have lost theirs, or the members have changed: after the round of which most have
     ///   one, from the mean of their models, if they are a quorum.
-    /// * Otherwise at round 0.
+    /// * Otherwise at round 0. So it is, too, if some have none yet of these members. With
+    ///   `"continue"` that is so only while no others have had time to write more than a few.
     pub(crate) fn decide(&self, part: &Part<'_>) -> Beginning {
         let absence = &part.whole.experiment.absence;
-        self.place(&part.membership, absence.quorum_of(part.whole.topology.nodes()))
+        let quorum = absence.quorum_of(part.whole.topology.nodes());
+        self.place(&part.membership, quorum, absence.policy == Policy::Continue)
     }
 
     /// The same. A checkpoint that some members lack counts if `quorum` nodes have it.
-    fn place(&self, membership: &Membership, quorum: usize) -> Beginning {
+    fn place(&self, membership: &Membership, quorum: usize, may_continue: bool) -> Beginning {
         let guards = self.reports.iter().any(|report| report.guards);
         let from = Beginning { attempts: self.attempts.clone(), guards, ..Beginning::default() };
         let kept = || self.reports.iter().flat_map(|report| &report.kept);
@@ -142,8 +149,15 @@ impl Gathered<'_> {
             }
             let most = count.iter().max_by_key(|(_, count)| **count);
             let Some((&at, _)) = most.filter(|(_, count)| **count >= quorum) else { continue };
-            // Some members have their first one, the others none yet.
-            let is_first = (common.membership, common.rounds) < (*id, 1);
+            // Some members have their first one, the others none yet. One that has none for long
+            // may hide them.
+            let holds_many = |report: &&&Report| {
+                let of_these = report.kept.iter().filter(|kept| kept.membership == *id);
+                of_these.count() > MOST_FIRST && report.kept.contains(&at)
+            };
+            let many = self.reports.iter().filter(holds_many).count();
+            let is_early = !may_continue || many < quorum;
+            let is_first = (common.membership, common.rounds) < (*id, 1) && is_early;
             let Some(mut history) = self.history_of(at).filter(|_| of < *id || !is_first) else {
                 continue;
             };
@@ -197,14 +211,20 @@ mod tests {
     }
 
     /// The round, and the members without a checkpoint if all begin at a mean.
-    fn decided(
+    fn decided(id: u64, all: &(Vec<Report>, Vec<History>)) -> (u64, Option<Vec<u32>>) {
+        decided_with(id, all, true)
+    }
+
+    /// The same, if the run may continue without nodes or not.
+    fn decided_with(
         id: u64,
         (reports, histories): &(Vec<Report>, Vec<History>),
+        may_continue: bool,
     ) -> (u64, Option<Vec<u32>>) {
         let members = [2, 3, 5, 7].map(NodeId).to_vec();
         let attempts = vec![1; reports.len()];
         let gathered = Gathered { reports: reports.iter().collect(), histories, attempts };
-        let at = gathered.place(&Membership { id, members, cut: Vec::new() }, 3);
+        let at = gathered.place(&Membership { id, members, cut: Vec::new() }, 3, may_continue);
         let numbers = at.without.iter().map(|node| node.0).collect();
         (at.rounds, at.from_mean.then_some(numbers))
     }
@@ -225,7 +245,24 @@ mod tests {
         // Two of four are no quorum.
         assert_eq!(of(&[], &[], 4), (0, None));
         // Some have their first one, the others none yet.
-        assert_eq!(of(&[], &[4, 8, 12], 0), (0, None));
+        assert_eq!(of(&[], &[4, 8], 0), (0, None));
+    }
+
+    /// One that hides its checkpoints, and starts again late, does not cost all rounds.
+    #[test]
+    fn one_without_a_checkpoint_for_long_throws_nobody_back() {
+        let kept = |count| (1..=count).map(|number| (OLD, 10 * number)).collect::<Vec<_>>();
+        let (two, many) = (kept(2), kept(5));
+        let history = [change(OLD, 3)];
+        let of = |kept: &[&[(u64, u64)]], may_continue| {
+            decided_with(OLD, &reports(kept, (0, 0), &history), may_continue)
+        };
+        assert_eq!(of(&[&many, &[], &many, &many], true), (50, Some(vec![1])));
+        assert_eq!(of(&[&many, &[], &many, &many], false), (0, None));
+        // The others have not had long, or are no quorum.
+        assert_eq!(of(&[&two, &[], &two, &two], true), (0, None));
+        assert_eq!(of(&[&many, &[], &two, &many], true), (0, None));
+        assert_eq!(of(&[&many, &[], &[], &many], true), (0, None));
     }
 
     #[test]

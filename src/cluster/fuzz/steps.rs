@@ -207,11 +207,7 @@ fn link(bytes: &mut Bytes<'_>, table: &mut Table, peer: Adjacent) {
             let difference = Difference::Programs(bytes.text());
             table.event(Event::Differs { peer: node, difference });
         }
-        7 => {
-            let text = bytes.text();
-            table.event(Event::Rival { peer: node, text });
-        }
-        8 => table.event(Event::Goodbye(node)),
+        7 => table.event(Event::Goodbye(node)),
         _ => {
             let end = table.links.entry(peer.number).or_default();
             if end.sent > 0 {

@@ -215,26 +215,6 @@ fn one_that_chooses_because_of_another_says_so() {
     assert_eq!(effects.last().unwrap(), &format!("{CHOOSES}, because of 2"));
 }
 
-/// Before the rounds, too: one neighbour that says falsely that another program has this node's key
-/// does not end it.
-#[test]
-fn a_program_that_one_neighbour_refuses_before_the_rounds_waits() {
-    let refuses = |peer| Event::Rival { peer, text: "two programs".into() };
-    for policy in ["wait", "continue"] {
-        let whole = whole(&[&format!("absence.policy={policy}")]);
-        let mut b = Table::new(&whole, false);
-        b.opened(&[]);
-        assert_eq!(b.event(refuses(A)), ["warn: node 0 says: two programs"]);
-        assert_eq!(b.event(refuses(A)), [""; 0]);
-        b.event(Event::Up(A));
-        assert_eq!(b.event(refuses(C)), ["warn: node 2 says: two programs"]);
-        b.facts.missing = vec![(C, "two programs".into())];
-        assert_eq!(b.after(0.1), ["tell 1 reports []"]);
-        let effects = b.event(refuses(A));
-        assert!(effects.iter().any(|effect| effect.contains("stop one of them")), "{effects:?}");
-    }
-}
-
 /// A neighbour joins the choice only after its own deadline in a rendezvous has passed, because it
 /// has waited there for the node that was given up: it is no absent one.
 #[test]

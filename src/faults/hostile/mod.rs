@@ -18,8 +18,6 @@ use super::{
 };
 use crate::{
     cluster::{
-        Input,
-        event::Event,
         message::{CheckpointId, CheckpointSchedule, Origin},
         statements::Said,
     },
@@ -55,8 +53,6 @@ pub(super) enum Kind {
     Vectors,
     /// Any state, and any nodes for which it waits.
     Records,
-    /// That another program has the key of its neighbour.
-    Rival,
     Goodbyes,
     /// That it leaves, or cannot continue, because of any node.
     Leaves,
@@ -80,7 +76,7 @@ pub(super) enum Kind {
 }
 
 /// All of them.
-pub(super) const ALL: [Kind; 23] = [
+pub(super) const ALL: [Kind; 22] = [
     Kind::Reports,
     Kind::Links,
     Kind::Begins,
@@ -93,7 +89,6 @@ pub(super) const ALL: [Kind; 23] = [
     Kind::Schedule,
     Kind::Vectors,
     Kind::Records,
-    Kind::Rival,
     Kind::Goodbyes,
     Kind::Leaves,
     Kind::Restarts,
@@ -317,17 +312,8 @@ impl World<'_> {
     }
 
     fn hostile_acts(&mut self, kind: Kind, wire: usize, side: usize) {
-        let [node, to] = [side, 1 - side].map(|side| self.wires[wire].ends[side]);
+        let node = self.wires[wire].ends[side];
         match kind {
-            Kind::Rival => {
-                let Some((peer, _)) = self.peer(wire, 1 - side) else { return };
-                let text = "another program has the key of this node".to_string();
-                let program = self.machines[to.index()].program.as_ref();
-                let Some(generation) = program.map(|program| program.incarnation) else { return };
-                let input = Input::Event(Event::Rival { peer, text });
-                self.post(MILLI, Happening::Input { machine: to, generation, input });
-                self.count_lie(kind);
-            }
             Kind::Records => {
                 let design = &self.whole.design;
                 let Some(hostile) = &mut self.hostile else { return };

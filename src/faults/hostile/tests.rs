@@ -36,7 +36,7 @@ const RULES: [&str; 5] = ["d-psgd", "dcd", "choco", "gradient-tracking", "trimme
 
 const SECOND: u64 = 1_000_000_000;
 
-/// `GRADVINE_LIES=Begin,Rival` chooses the kinds.
+/// `GRADVINE_LIES=Begin,Records` chooses the kinds.
 fn chosen() -> Vec<Kind> {
     let Ok(names) = env::var("GRADVINE_LIES") else { return ALL.to_vec() };
     let named = |kind: &Kind| names.split(',').any(|name| name == format!("{kind:?}"));
@@ -179,7 +179,7 @@ fn a_few_hostile_members_cost_their_own_places() {
     expect(FEW, &ALL);
 }
 
-/// `GRADVINE_SEEDS=0..10000` chooses others, and `GRADVINE_LIES=Begin,Rival` what the members do.
+/// `GRADVINE_SEEDS=0..10000` chooses others, and `GRADVINE_LIES=Begin,Records` what the members do.
 #[test]
 #[ignore = "slow"]
 fn hostile_members_cost_their_own_places() {

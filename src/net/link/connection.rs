@@ -23,7 +23,7 @@ use super::{
     session::Received,
     streams::{Done, LastReceived, Reader, Writer, listen},
     task::{CLOSING, End, Link},
-    wire::{self, Message, Reason},
+    wire::{self, Message, Reason, Rival},
 };
 use crate::{
     cluster::statements::news,
@@ -36,16 +36,20 @@ use crate::{
 const ACK_EVERY: Duration = Duration::from_millis(250);
 
 /// A connection that is in use, without its tasks.
-struct Open {
+pub(super) struct Open {
     id: ConnectionId,
-    program: u64,
+    /// The number of the neighbour's program, and that of its rival of which it was told.
+    pub program: u64,
+    told: Option<u64>,
+    /// What this program signs for a rival of its own.
+    pub answer: Option<Message>,
     control: WriteHalf<Stream>,
     received: mpsc::Receiver<Message>,
     last_received: LastReceived,
     arrived: Arc<Received>,
     /// How many of them the neighbour knows to have arrived.
     acknowledged: u64,
-    goodbyes: Goodbyes,
+    pub goodbyes: Goodbyes,
     tick: Interval,
     /// When a message was written last.
     spoke: Instant,
@@ -71,13 +75,8 @@ impl Link {
         tasks: &mut JoinSet<Done>,
     ) -> End {
         let mut open = self.start_tasks(streams, id, tasks).await;
-        let mut first = self.first_messages(open.program);
         loop {
-            let turn = match first.pop() {
-                Some(first) => Ok(Turn { messages: vec![first], acknowledges: false }),
-                None => self.next(&mut open, tasks).await,
-            };
-            let written = match turn {
+            let written = match self.next(&mut open, tasks).await {
                 Ok(turn) => self.write(&mut open, turn).await,
                 Err(end) => return end,
             };
@@ -135,6 +134,8 @@ impl Link {
         Open {
             id,
             program: streams.program,
+            told: None,
+            answer: None,
             control,
             received,
             last_received,
@@ -148,11 +149,6 @@ impl Link {
         }
     }
 
-    /// What the neighbour may have missed while the link was down; the last is said first.
-    fn first_messages(&self, program: u64) -> Vec<Message> {
-        self.rival(program).map(Message::Rival).into_iter().collect()
-    }
-
     /// Waits until something happens, and returns what is to be said then.
     async fn next(&mut self, open: &mut Open, tasks: &mut JoinSet<Done>) -> Result<Turn, End> {
         let mut turn = Turn::default();
@@ -160,8 +156,8 @@ impl Link {
             // Received messages come before the end of the stream that carried them.
             biased;
             Some(message) = open.received.recv() => {
-                let end = self.receive(message, &mut open.goodbyes);
-                end.map_or(Ok(()), Err)?;
+                self.receive(message, open).map_or(Ok(()), Err)?;
+                turn.messages.extend(open.answer.take());
             }
             Some(done) = tasks.join_next() => {
                 // The neighbour leaves once it knows that all its frames have arrived.
@@ -221,7 +217,8 @@ impl Link {
     /// What is new of what nodes say about themselves; if it is nothing, from time to time a
     /// heartbeat.
     fn signs_of_life(&self, open: &mut Open) -> Vec<Message> {
-        let mut all: Vec<Message> = self.records(open).into_iter().collect();
+        let mut all: Vec<Message> = self.rival(open).into_iter().collect();
+        all.extend(self.records(open));
         if all.is_empty() && open.spoke.elapsed() >= self.deadlines.heartbeat {
             all.push(Message::Heartbeat);
         }
@@ -267,16 +264,20 @@ impl Link {
         Ok(())
     }
 
-    /// What the neighbour must know of another program that has its key, and is refused.
-    fn rival(&self, program: u64) -> Option<String> {
-        let rival = self.programs.rival_of(program)?;
+    /// What the neighbour must know of another program that has its key, and is refused: it signs
+    /// that it runs, once for each.
+    fn rival(&self, open: &mut Open) -> Option<Message> {
+        let (rival, proof) = self.programs.rival_of(open.program)?;
+        if open.told.replace(rival.id) == Some(rival.id) || !proof.is_empty() {
+            return None;
+        }
         let (name, address) = (&self.name, rival.address);
         let text = format!(
             "two programs run with the key of node {name}: another one connects from {address}; it \
              was started later, and is refused"
         );
         tracing::warn!("{text}");
-        Some(text)
+        Some(Message::Rival(Rival { text, program: rival.id, proof }))
     }
 
     /// Ends a connection on which what must come has not come for too long.

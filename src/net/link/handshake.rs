@@ -3,16 +3,16 @@
 use std::time::{Duration, Instant};
 
 use futures::{AsyncReadExt, FutureExt, StreamExt};
-use libp2p::{PeerId, Stream, StreamProtocol, swarm::ConnectionId};
+use libp2p::{PeerId, Stream, StreamProtocol, identity::PublicKey, swarm::ConnectionId};
 use libp2p_stream::{IncomingStreams, OpenStreamError};
 use tokio::{sync::mpsc, time::timeout};
 
 use super::{
     hello::{Verdict, printable, sentence},
     outcome::{Refusal, Streams},
-    programs::{Met, Program, Programs},
+    programs::{self, Met, Program, Programs},
     task::{CLOSING, Link, closed},
-    wire::{self, Hello, Message, Reason, WireError},
+    wire::{self, Hello, Message, Reason, Rival, Runs, WireError},
 };
 use crate::{
     cluster::{event::Difference, members::ban::Ban},
@@ -170,10 +170,35 @@ impl Link {
                             that one may return first";
                 Err(Refusal::Trouble(text.into()))
             }
-            Met::Refused(first) => {
-                Err(Refusal::Trouble(refuse_rival(&self.name, &first, control).await))
+            Met::Refused(first, proof) => {
+                Err(Refusal::Trouble(refuse_rival(&self.name, &first, proof, control).await))
             }
         }
+    }
+
+    /// Whether this is proved: another program has signed, with this node's key, that it runs.
+    pub(super) fn is_proved(&self, rival: &Rival) -> bool {
+        let own = programs::own().0;
+        let statement = self.card.runs(rival.program, own);
+        rival.program != own && self.key.public().verify(&statement, &rival.proof)
+    }
+
+    /// What this program signs for a rival of which a neighbour tells.
+    pub(super) fn runs(&self, rival: &Rival) -> Option<Message> {
+        let (own, other) = (programs::own().0, rival.program);
+        let signature = self.key.sign(&self.card.runs(own, other)).ok().filter(|_| own != other)?;
+        Some(Message::Runs(Runs { other, signature }))
+    }
+
+    /// Takes what a neighbour's program has signed for its rival; whether it has signed it.
+    pub(super) fn take_proof(&self, program: u64, Runs { other, signature }: Runs) -> bool {
+        let statement = self.card.runs(program, other);
+        let public = PublicKey::try_decode_protobuf(self.peer.as_ref().digest());
+        let signed = public.is_ok_and(|key| key.verify(&statement, &signature));
+        if signed {
+            self.programs.set_proof(program, other, signature);
+        }
+        signed
     }
 
     /// Compares the hellos; if a section differs, both send its text.
@@ -264,7 +289,7 @@ fn hello_in(first: Message) -> Result<Hello, Refusal> {
     match first {
         Message::Hello(hello) => Ok(hello),
         Message::Probe => Err(Refusal::Probe),
-        Message::Rival(text) => Err(Refusal::Rival(sentence(&text))),
+        Message::Rival(rival) => Err(Refusal::Rival(rival)),
         Message::Goodbye(Some(reason)) => Err(Refusal::Banned(sentence(&reason.text))),
         other => Err(Refusal::Trouble(format!(
             "connected, but its first message is not a hello: {}",
@@ -274,12 +299,13 @@ fn hello_in(first: Message) -> Result<Hello, Refusal> {
 }
 
 /// Tells a program that another one with its key stays, and returns what is told.
-async fn refuse_rival(name: &str, first: &Program, control: &mut Stream) -> String {
+async fn refuse_rival(name: &str, first: &Program, proof: Vec<u8>, control: &mut Stream) -> String {
     let text = format!(
         "two programs run with the key of node {name}: the one at {} was started first and stays",
         first.address
     );
-    let _ = wire::write(control, &Message::Rival(text.clone())).await;
+    let rival = Rival { text: text.clone(), program: first.id, proof };
+    let _ = wire::write(control, &Message::Rival(rival)).await;
     // The other end reads it, and closes.
     let _ = timeout(CLOSING, wire::read(control)).await;
     text
@@ -290,8 +316,8 @@ pub(super) async fn answer_rival(mut control: Stream, name: String, programs: Pr
     let greeted = timeout(CLOSING, wire::read(&mut control)).await;
     if let Ok(Ok(Message::Hello(Hello { program, age, .. }))) = greeted {
         let program = Program::new(program, age, String::new());
-        if let Met::Refused(first) = programs.meet(program, Instant::now()) {
-            refuse_rival(&name, &first, &mut control).await;
+        if let Met::Refused(first, proof) = programs.meet(program, Instant::now()) {
+            refuse_rival(&name, &first, proof, &mut control).await;
         }
     }
 }
@@ -316,7 +342,7 @@ pub(crate) fn kind(message: &Message) -> &'static str {
         Message::Goodbye(_) => "a goodbye",
         Message::Chooses(_) => "a message about the members",
         Message::Probe => "a probe",
-        Message::Rival(_) => "a message about another program",
+        Message::Rival(_) | Message::Runs(_) => "a message about another program",
         Message::Status(_) => "records of nodes",
         Message::Statements(_) => "statements of nodes",
     }

@@ -110,6 +110,14 @@ impl RunCard {
         self.numbers.get(node.index()).copied().unwrap_or(node)
     }
 
+    /// What a program signs to prove to another one with its key that both take part in this run.
+    /// Both numbers are random, and drawn when a program starts. So this proves nothing to a later
+    /// program.
+    pub fn runs(&self, program: u64, other: u64) -> Vec<u8> {
+        let numbers = [program, other].map(u64::to_le_bytes).concat();
+        [b"gradvine runs ", self.digests.as_flattened(), &numbers, self.run.as_bytes()].concat()
+    }
+
     /// The hello of a node without a session.
     pub fn hello(&self, node: NodeId) -> Hello {
         let (program, age) = programs::own();

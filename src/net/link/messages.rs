@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::{
+    connection::Open,
     goodbyes::Goodbyes,
     handshake::kind,
     hello::sentence,
@@ -21,7 +22,8 @@ const MOST_NEWS: u32 = 10_000;
 
 impl Link {
     /// Handles a control message; returns how the link ends if it ends by it.
-    pub(crate) fn receive(&self, message: Message, goodbyes: &mut Goodbyes) -> Option<End> {
+    pub(super) fn receive(&self, message: Message, open: &mut Open) -> Option<End> {
+        let goodbyes = &mut open.goodbyes;
         if !self.has_content(&message, goodbyes)
             && let Err(reason) = goodbyes.budget.take(Instant::now())
         {
@@ -52,9 +54,15 @@ impl Link {
                 let _ = self.events.send(Event::Told { from: self.node, batch });
             }
             Message::Status(records) => self.hear(records, goodbyes),
-            Message::Rival(text) => {
+            Message::Rival(rival) => {
                 if !std::mem::replace(&mut goodbyes.told, true) {
-                    tracing::warn!("node {} says: {}", self.name, sentence(&text));
+                    tracing::warn!("node {} says: {}", self.name, sentence(&rival.text));
+                }
+                open.answer = self.runs(&rival);
+            }
+            Message::Runs(runs) => {
+                if !self.take_proof(open.program, runs) {
+                    return Some(End::Invalid("it has not signed that it runs".into()));
                 }
             }
             other @ (Message::Hello(_) | Message::Text(..) | Message::Probe) => {
@@ -97,6 +105,7 @@ impl Link {
                     Message::Heartbeat
                         | Message::Statements(_)
                         | Message::Rival(_)
+                        | Message::Runs(_)
                         | Message::Status(_)
                 );
                 !is_sign && !goodbyes.received

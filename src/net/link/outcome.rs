@@ -2,6 +2,7 @@
 
 use libp2p::Stream;
 
+use super::wire::Rival;
 use crate::cluster::{event::Difference, message::Origin};
 
 /// The streams of a link that is up.
@@ -32,6 +33,6 @@ pub(crate) enum Refusal {
     OtherMembership(Option<Origin>),
     /// The other end examines the link and runs no node: the connection is left to it.
     Probe,
-    /// Another program runs with this node's key, and stays in its place.
-    Rival(String),
+    /// Another program runs with this node's key, and stays in its place, as the neighbour says.
+    Rival(Rival),
 }

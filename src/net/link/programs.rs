@@ -2,7 +2,9 @@
 //!
 //! A program that was started again never says hello after its successor has. One that does runs
 //! beside it: from then on both are known to this process as rivals. The one that was started first
-//! stays, the other is refused until the first has been gone for a while, and both are told.
+//! stays, the other is refused until the first has been gone for a while, and both are told. The
+//! first one signs that it runs, for the number of the second: without that the second waits, as a
+//! neighbour could say falsely that there are two.
 //!
 //! A program whose connection takes the place of a link that was up may be such a second one: it is
 //! asked to come again, so that the first one can.
@@ -73,6 +75,16 @@ struct Seen {
     replaced: Option<Instant>,
     /// Whether another one runs beside it.
     rival: bool,
+    /// What it has signed about another one, by its number.
+    proof: Option<(u64, Vec<u8>)>,
+}
+
+impl Seen {
+    /// What it has signed about that program; empty if it has signed nothing.
+    fn proof_for(&self, id: u64) -> Vec<u8> {
+        let proof = self.proof.as_ref().filter(|(of, _)| *of == id);
+        proof.map_or_else(Vec::new, |(_, proof)| proof.clone())
+    }
 }
 
 /// What a program is told that says hello.
@@ -81,8 +93,8 @@ pub(crate) enum Met {
     Welcome,
     /// It may come again in a moment.
     Later,
-    /// This one stays in its place.
-    Refused(Program),
+    /// This one stays in its place, and has signed this about it, if anything.
+    Refused(Program, Vec<u8>),
 }
 
 /// The programs of each neighbour of each node of this process, in the order of their last hellos.
@@ -110,10 +122,10 @@ impl Programs {
         let mut known = known();
         let all = known.entry((self.own, self.peer)).or_default();
         let place = all.iter().position(|seen| seen.program.id == program.id);
-        let mut rival = false;
+        let (mut rival, mut proof) = (false, None);
         if let Some(place) = place {
             let before = all.remove(place);
-            rival = before.rival || place < all.len();
+            (rival, proof) = (before.rival || place < all.len(), before.proof);
             all[place..].iter_mut().for_each(|later| later.rival = true);
             if program.address.is_empty() {
                 program.address = before.program.address;
@@ -127,15 +139,16 @@ impl Programs {
             let older = (other.program.started, other.program.id) < age;
             rival && other.rival && here && older
         };
-        let stays = all.iter().filter(stays).map(|other| other.program.clone()).next_back();
+        let stays = all.iter().rfind(stays);
+        let stays = stays.map(|first| (first.program.clone(), first.proof_for(program.id)));
         let may_return = |other: &Seen| {
             let since = other.replaced.map(|when| now.saturating_duration_since(when));
             !rival && since.is_some_and(|since| since < RETURN_GRACE)
         };
         let later = all.iter().any(may_return);
-        all.push(Seen { program, linked: false, last: now, replaced: None, rival });
+        all.push(Seen { program, linked: false, last: now, replaced: None, rival, proof });
         match stays {
-            Some(first) => Met::Refused(first),
+            Some((first, proof)) => Met::Refused(first, proof),
             None if later => Met::Later,
             None => Met::Welcome,
         }
@@ -159,13 +172,22 @@ impl Programs {
         }
     }
 
-    /// The rival of a program, if it has one.
-    pub(crate) fn rival_of(&self, id: u64) -> Option<Program> {
+    /// A program has signed that it runs, for another one.
+    pub(crate) fn set_proof(&self, id: u64, other: u64, proof: Vec<u8>) {
+        let mut known = known();
+        let all = known.entry((self.own, self.peer)).or_default();
+        if let Some(seen) = all.iter_mut().find(|seen| seen.program.id == id) {
+            seen.proof = Some((other, proof));
+        }
+    }
+
+    /// The rival of a program, if it has one, and what the program has signed about it.
+    pub(crate) fn rival_of(&self, id: u64) -> Option<(Program, Vec<u8>)> {
         let known = known();
         let all = known.get(&(self.own, self.peer))?;
-        all.iter().find(|seen| seen.program.id == id && seen.rival)?;
+        let one = all.iter().find(|seen| seen.program.id == id && seen.rival)?;
         let other = all.iter().rfind(|seen| seen.program.id != id && seen.rival)?;
-        Some(other.program.clone())
+        Some((other.program.clone(), one.proof_for(other.program.id)))
     }
 
     /// Whether several programs run with this key.
@@ -189,7 +211,7 @@ mod tests {
         let now = Instant::now();
         let at = |after: u64| now + Duration::from_secs(after);
         let meet = |id, started, after| match programs.meet(program(id, started), at(after)) {
-            Met::Refused(first) => first.id,
+            Met::Refused(first, _) => first.id,
             Met::Welcome => 0,
             Met::Later => panic!("no link was up"),
         };
@@ -202,7 +224,7 @@ mod tests {
         assert_eq!(meet(4, 400, 5), 0, "it may have been started again");
         assert_eq!(meet(3, 300, 6), 0);
         assert!(programs.are_rivals());
-        assert_eq!(programs.rival_of(3).map(|other| other.address), Some("address 4".into()));
+        assert_eq!(programs.rival_of(3), Some((program(4, 400), Vec::new())));
         assert_eq!(meet(4, 400, 7), 3);
         assert_eq!(meet(4, 400, 65), 3);
         // Linked for long, or gone for long.
@@ -214,7 +236,16 @@ mod tests {
         let programs = Programs::of(PeerId::random(), PeerId::random());
         assert_eq!(programs.meet(program(8, 800), now), Met::Welcome);
         assert_eq!(programs.meet(program(7, 700), now), Met::Welcome);
-        assert_eq!(programs.meet(program(8, 800), now), Met::Refused(program(7, 700)));
+        let refused = |proof: &[u8]| Met::Refused(program(7, 700), proof.to_vec());
+        assert_eq!(programs.meet(program(8, 800), now), refused(&[]));
+        // What it signs is about one program.
+        programs.set_proof(7, 9, vec![1]);
+        assert_eq!(programs.meet(program(8, 800), now), refused(&[]));
+        programs.set_proof(7, 8, vec![2]);
+        assert_eq!(programs.meet(program(8, 800), now), refused(&[2]));
+        assert_eq!(programs.meet(program(7, 700), now), Met::Welcome);
+        assert_eq!(programs.meet(program(8, 800), now), refused(&[2]));
+        assert_eq!(programs.rival_of(7), Some((program(8, 800), vec![2])));
     }
 
     #[test]
@@ -230,7 +261,8 @@ mod tests {
             assert_eq!(programs.meet(program(2, 200), at(9)), Met::Later);
             if comes_back {
                 assert_eq!(programs.meet(program(1, 100), at(10)), Met::Welcome);
-                assert_eq!(programs.meet(program(2, 200), at(11)), Met::Refused(program(1, 100)));
+                let refused = Met::Refused(program(1, 100), Vec::new());
+                assert_eq!(programs.meet(program(2, 200), at(11)), refused);
             } else {
                 assert_eq!(programs.meet(program(2, 200), at(11)), Met::Later);
                 assert_eq!(programs.meet(program(2, 200), at(12)), Met::Welcome);

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libp2p::{PeerId, swarm::ConnectionId};
+use libp2p::{PeerId, identity::Keypair, swarm::ConnectionId};
 use libp2p_stream::IncomingStreams;
 use tokio::{
     sync::{Mutex, mpsc, watch},
@@ -71,7 +71,8 @@ pub(crate) type Leaving = Option<Option<Cause>>;
 /// One end of a link; [`Link::run`] is its task.
 pub(crate) struct Link {
     pub me: NodeId,
-    /// This node's PeerId, by which neighbours know it.
+    /// This node's key, and its PeerId, by which neighbours know it.
+    pub key: Keypair,
     pub own: PeerId,
     /// The number of nodes in the topology.
     pub nodes: usize,
@@ -231,9 +232,12 @@ impl Link {
                     }
                     false
                 }
-                Some(Err(Refusal::Rival(text))) => {
+                Some(Err(Refusal::Rival(rival))) => {
+                    let text = sentence(&rival.text);
                     self.status.trouble(self.node, text.clone());
-                    let _ = self.events.send(Event::Rival { peer: self.node, text });
+                    if self.is_proved(&rival) {
+                        let _ = self.events.send(Event::Rival { peer: self.node, text });
+                    }
                     false
                 }
                 Some(Err(Refusal::Trouble(text))) => {

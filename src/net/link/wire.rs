@@ -42,11 +42,33 @@ pub enum Message {
     Probe,
     /// What nodes say to all others, with their signatures.
     Statements(Batch),
-    /// Two programs run with the receiver's key: where the other one is, and which of them stays.
-    /// Instead of a hello it refuses the receiver.
-    Rival(String),
+    /// Two programs run with the receiver's key. Instead of a hello it refuses the receiver.
+    Rival(Rival),
+    /// The answer to it over a link that is up.
+    Runs(Runs),
     /// What nodes say about themselves.
     Status(Vec<Passed>),
+}
+
+/// Another program that runs with the receiver's key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rival {
+    /// Where it is, and which of the two stays.
+    pub text: String,
+    /// Its random number.
+    pub program: u64,
+    /// What it has signed about the receiver, if the sender has that: without it the receiver does
+    /// not believe the sender.
+    pub proof: Vec<u8>,
+}
+
+/// A program signs that it runs, for another one with its key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Runs {
+    /// The random number of the other one.
+    pub other: u64,
+    /// The signature of [`super::hello::RunCard::runs`].
+    pub signature: Vec<u8>,
 }
 
 /// Why a node leaves a run: the first failure that it knows.
@@ -113,7 +135,7 @@ pub struct Hello {
     /// Which node was the first to go back to a checkpoint, or to choose members, as it says.
     pub(crate) because: Option<Origin>,
     /// A random number of the process in which it runs, over all attempts.
-    pub(crate) program: u64,
+    pub program: u64,
     /// For how long that has run, in milliseconds.
     pub(crate) age: u64,
 }
@@ -297,7 +319,8 @@ mod tests {
             Message::Text(Section::Model, "a = 1\n".into()),
             Message::Goodbye(Some(Reason { node: 3, text: "late".into(), leaves: true })),
             Message::Chooses(News::default()),
-            Message::Rival("of node a".into()),
+            Message::Rival(Rival { text: "of node a".into(), program: 4, proof: vec![5; 64] }),
+            Message::Runs(Runs { other: 4, signature: vec![5; 64] }),
             Message::Status(vec![Passed {
                 node: NodeId(2),
                 age_ms: 3,
