@@ -6,7 +6,8 @@ use crate::{
     gossip::{
         frame::{self, Header},
         plan::At,
-        tree::{INITIAL, LAST_CALL, MEAN, Readers, SETUP, SIGNATURE, STOP, SUMMARY},
+        stopping::SIGNED,
+        tree::{INITIAL, LAST_CALL, MEAN, Readers, SETUP, SIGNATURE, STOP, SUMMARY, TALLY},
     },
     run::Whole,
     units::{NodeId, Round},
@@ -30,7 +31,7 @@ pub(super) enum Lie {
 pub(super) const TREE: [Lie; 3] = [Lie::Tree(SETUP), Lie::Tree(MEAN), Lie::Tree(SUMMARY)];
 
 /// The flights in which each node gives something of its own, with its signature.
-pub(super) const UP: [Lie; 3] = [Lie::Up(SETUP), Lie::Up(INITIAL), Lie::Up(MEAN)];
+pub(super) const UP: [Lie; 4] = [Lie::Up(SETUP), Lie::Up(INITIAL), Lie::Up(MEAN), Lie::Up(TALLY)];
 pub(super) const DOWN: [Lie; 3] = [Lie::Tree(SETUP), Lie::Tree(INITIAL), Lie::Tree(MEAN)];
 
 pub(super) struct Liar {
@@ -78,6 +79,7 @@ impl Liar {
         let number = match (is_down, header.at.flight) {
             (true, SUMMARY) => payload.len().checked_sub(1),
             (true, MEAN) if is_formed => payload.len().checked_sub(4),
+            (_, TALLY) => (payload.len() > SIGNED).then_some(SIGNED),
             (_, _) => of_another(self.node, payload),
         };
         let Some(number) = number.filter(|_| self.lie == lie) else { return frame };

@@ -16,7 +16,10 @@ use crate::{
     config::ConfigError,
     drive::{Change, Elapsed, NoopObserver, Observer, describe_panic},
     experiment::Experiment,
-    gossip::{RoundDone, rule, tree::INITIAL},
+    gossip::{
+        RoundDone, rule,
+        tree::{INITIAL, TALLY},
+    },
     links::Conditions,
     rng::{Purpose, Sequence, Stream},
     sim,
@@ -654,6 +657,8 @@ fn one_that_changes_what_others_give_is_found() {
         let mut set = set.map(String::from).to_vec();
         let of_initial = matches!(lie, Lie::Up(INITIAL) | Lie::Tree(INITIAL));
         set.extend(of_initial.then(|| "model.init=from:3".to_string()));
+        let stop = "run.stop_early={share=0.3,every=3,patience=20}";
+        set.extend((lie == Lie::Up(TALLY)).then(|| stop.to_string()));
         let (whole, observer) = (whole_with(1, &set), &mut NoopObserver);
         let tree = whole.design.topology.spanning_tree();
         let passes_on = match lie {

@@ -17,7 +17,7 @@ pub mod plan;
 pub(crate) mod program;
 pub mod rule;
 pub(crate) mod snapshot;
-mod stopping;
+pub(crate) mod stopping;
 mod traffic;
 mod transfer;
 pub mod tree;

@@ -11,7 +11,7 @@ use crate::{
         event::{Effect, Failure},
         frame::Sealed,
         plan::{self, At, Meeting, Plan},
-        stopping::{Stopping, Tally},
+        stopping::Stopping,
         tree::{INITIAL, LAST_CALL, MEAN, SETUP, STOP, SUMMARY, TALLY},
     },
     units::NodeId,
@@ -80,17 +80,15 @@ impl Node {
         Ok(())
     }
 
-    /// Keeps a child's sum of losses on validation rows.
+    /// Keeps the losses on validation rows of a child and the nodes below it.
     fn tallied(&mut self, from: NodeId, at: &At, payload: &[u8]) -> Result<(), String> {
         let Some(stopping) = &mut self.stopping else {
             return Err(format!("{at}: nothing of it is expected there"));
         };
-        let tally = Tally::from_bytes(payload)
-            .ok_or_else(|| format!("{at}: a tally has {} bytes", Tally::BYTES))?;
         // No neighbour is further ahead than as many rounds as there are nodes.
         let ahead = self.lag + 2 + self.topology.nodes() as u64;
         let rounds = self.agreed.min(self.program.round().0.saturating_add(ahead));
-        let kept = stopping.arrived(from, at.round.0, tally, rounds);
+        let kept = stopping.arrived(from, at.round.0, payload, rounds);
         kept.map_err(|reason| format!("{at}: {reason}"))
     }
 

@@ -75,7 +75,8 @@ impl Node {
     /// This node's part in early stopping, from this round on.
     pub(super) fn watch(&self, patience: Patience, from: Round) -> Stopping {
         let hop = rounds_of_a_link(&*self.plan);
-        Stopping::new(patience, &self.topology, self.id, hop, from.0)
+        let signatures = &self.trees.averaging.signatures;
+        Stopping::new(patience, &self.topology, self.id, hop, (from.0, signatures))
     }
 
     /// Requests the early end in the round in which the losses say so.
@@ -89,17 +90,17 @@ impl Node {
         }
     }
 
-    /// Sends sums of losses on validation rows to the parent in the tree, before later frames.
+    /// Sends the losses on validation rows to the parent in the tree, before later frames.
     pub(super) fn tell_tallies(&mut self, out: &mut Vec<Effect>) {
         let Node { flights, transfer, stopping, .. } = self;
         let Some(stopping) = stopping else { return };
-        while let Some((parent, round, sum)) = stopping.next()
-            && flights.has_slot(parent)
+        let Some(parent) = stopping.parent() else { return };
+        while flights.has_slot(parent)
+            && let Some((round, tallies)) = stopping.next()
         {
             flights.take_slot(parent);
             let at = At { round: Round(round), flight: TALLY, exchange: 0 };
-            transfer.send_bytes(parent, at, &sum.to_bytes(), out);
-            stopping.sent(round);
+            transfer.send_bytes(parent, at, &tallies, out);
         }
     }
 

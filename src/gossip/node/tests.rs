@@ -416,7 +416,8 @@ fn tallies_go_to_the_root() {
     let node = node(1, "complete:2", "kind = 'd-psgd'", |config| config.stopping = Some(patience));
     let to = NodeId(0);
     let tally = Tally { loss: 2.5, rows: 7 };
-    let bytes = [&2.5f64.to_le_bytes()[..], &7u64.to_le_bytes()].concat();
+    // Without keys zeros take the place of its signature.
+    let bytes = [&2.5f64.to_le_bytes()[..], &7u64.to_le_bytes(), &[0; SIGNATURE]].concat();
     let tallied = |round| Input::Tally { round: Round(round), tally };
     let (frame, buffer) = (theirs(0), theirs(0));
     let script = [

@@ -13,7 +13,7 @@ use crate::{
         DataParams, Experiment, Policy, RequireParams, StartParams, Transport, Weighting,
     },
     gossip::{
-        NewRule, NodeConfig, plan,
+        NewRule, NodeConfig, Tally, plan,
         rule::{self, Prepared, Setting, Steps},
         tree::{self, Readers, SIGNATURE, Setup},
     },
@@ -406,7 +406,7 @@ impl Design {
         let setup = tree::setup_limit(Opening::byte_len(&self.sums()));
         let one_by_one = self.initial_from.is_some() || withstands(&self.experiment).is_some();
         let model = if one_by_one { 4 * self.parameters() } else { 0 };
-        let record = setup.max(model) + SIGNATURE;
+        let record = setup.max(model).max(Tally::BYTES) + SIGNATURE;
         let records = tree::records_limit(self.topology.nodes(), record);
         let tree = (8 * self.parameters()).max(records);
         HEADER + plan::payload_limit(&*self.rule.plan, self.topology.nodes()).max(tree)
