@@ -39,8 +39,8 @@ fn away(whole: &Whole, kind: &str, ms: u32) -> Story {
     run(whole, &faults, &mut NoopObserver).expect("the run is valid")
 }
 
-/// A node returns just when the others have waited for it as long as they may: whatever they decide,
-/// it concerns that node only.
+/// A node returns just when the others have waited for it as long as they may: whatever they
+/// decide, it concerns that node only.
 #[test]
 fn one_that_returns_exactly_at_the_deadline_takes_nobody_with_it() {
     let (mut runs, mut returned) = (0, 0);

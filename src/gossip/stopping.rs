@@ -10,8 +10,8 @@
 //! * The result may be the model of the lowest loss: each node keeps a copy of its model at each
 //!   evaluation to which a decision may go back. From the round of the end follows which it is.
 //!
-//! The root adds its own tally and those of its children's subtrees, in ascending order; a node comes
-//! before those below it. L. Prechelt, "Early Stopping - But When?", 1998.
+//! The root adds its own tally and those of its children's subtrees, in ascending order; a node
+//! comes before those below it. L. Prechelt, "Early Stopping - But When?", 1998.
 
 use std::collections::BTreeSet;
 
