@@ -174,6 +174,31 @@ impl Stamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::checkpoint::{Every, Owner};
+
+    /// Those after the round where the rounds begin go; those before stay, also where all continue
+    /// from a mean, and where this node has nothing to give to it.
+    #[test]
+    fn checkpoints_of_before_stay_at_a_beginning() {
+        let rounds_after = |from_mean, without: &[NodeId]| -> Vec<u64> {
+            let run = tempfile::tempdir().unwrap();
+            let sections = ["a".into(), "b".into(), "c".into()];
+            let owner = Owner::of(("run", 1), (NodeId(0), "rome".into()), &sections);
+            let all = Checkpoints::open(run.path(), Every::Rounds(1), owner, &sections).unwrap();
+            for rounds in [10, 20, 30] {
+                let mut checkpoint = Checkpoint::default();
+                checkpoint.snapshot.rounds = Round(rounds);
+                all.write(&checkpoint).unwrap();
+            }
+            let without = without.to_vec();
+            let at = Beginning { rounds: 20, from_mean, without, ..Beginning::default() };
+            begin(NodeId(0), &at, &all).unwrap();
+            all.available().unwrap().0.into_iter().map(|(_, rounds, _)| rounds).collect()
+        };
+        assert_eq!(rounds_after(false, &[]), [10, 20]);
+        assert_eq!(rounds_after(true, &[NodeId(1)]), [10, 20]);
+        assert_eq!(rounds_after(true, &[NodeId(0)]), [10]);
+    }
 
     #[test]
     fn the_last_common_checkpoint_is_reported_however_many_came_since() {
