@@ -15,7 +15,10 @@ use super::{
     wire::{self, Hello, Message, Reason, Rival, Runs, WireError},
 };
 use crate::{
-    cluster::{event::Difference, members::ban::Ban},
+    cluster::{
+        event::{Difference, Event},
+        members::ban::Ban,
+    },
     config::ConfigError,
     net::VERSION,
 };
@@ -176,11 +179,15 @@ impl Link {
         }
     }
 
-    /// Whether this is proved: another program has signed, with this node's key, that it runs.
-    pub(super) fn is_proved(&self, rival: &Rival) -> bool {
-        let own = programs::own().0;
+    /// The neighbour says that another program has this node's key. That counts if that one has
+    /// signed, with the key, that it runs.
+    pub(super) fn hear_of(&self, rival: &Rival) {
+        let (text, own) = (sentence(&rival.text), programs::own().0);
+        self.status.trouble(self.node, text.clone());
         let statement = self.card.runs(rival.program, own);
-        rival.program != own && self.key.public().verify(&statement, &rival.proof)
+        if rival.program != own && self.key.public().verify(&statement, &rival.proof) {
+            let _ = self.events.send(Event::Rival { peer: self.node, text });
+        }
     }
 
     /// What this program signs for a rival of which a neighbour tells.

@@ -233,11 +233,7 @@ impl Link {
                     false
                 }
                 Some(Err(Refusal::Rival(rival))) => {
-                    let text = sentence(&rival.text);
-                    self.status.trouble(self.node, text.clone());
-                    if self.is_proved(&rival) {
-                        let _ = self.events.send(Event::Rival { peer: self.node, text });
-                    }
+                    self.hear_of(&rival);
                     false
                 }
                 Some(Err(Refusal::Trouble(text))) => {
