@@ -32,7 +32,7 @@ fn ring(settings: [&str; 2]) -> Whole {
     Whole::new(Experiment::parse("", &settings).expect("valid settings")).expect("valid settings")
 }
 
-/// What happens if node 2 is away after round 10 for so many milliseconds.
+/// Runs it; after round 10 the fault lasts for `ms` milliseconds.
 fn away(whole: &Whole, kind: &str, ms: u32) -> Story {
     let text = format!("[[fault]]\n{kind}\nat_round = 10\nfor_s = {}\n", f64::from(ms) / 1000.0);
     let faults = parse(&text, &whole.design.topology).expect("the run is valid");

@@ -150,7 +150,8 @@ impl Stopping {
         topology: &Topology,
         id: NodeId,
         hop: u64,
-        (from, signatures): (u64, &Signatures),
+        from: u64,
+        signatures: &Signatures,
     ) -> Stopping {
         let tree = topology.spanning_tree();
         let children = tree.children(id).iter().map(|child| subtree(&tree, *child));
@@ -400,7 +401,7 @@ mod tests {
     fn part(patience: Patience, node: u32, from: u64) -> Stopping {
         let path = Topology::parse("path:3", 0).unwrap();
         let signatures = Signatures::new(Some(Arc::new(Signs(NodeId(node)))));
-        Stopping::new(patience, &path, NodeId(node), 1, (from, &signatures))
+        Stopping::new(patience, &path, NodeId(node), 1, from, &signatures)
     }
 
     /// The parts of the nodes of a path of three; tallies take 2 rounds to the root.

@@ -22,8 +22,8 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// While a quorum has no more than so many checkpoints, the others may be about to write their
-/// first one.
+/// The checkpoints that a quorum may have while other nodes are still expected to write their first
+/// one.
 const MOST_FIRST: usize = 2;
 
 /// What a node says before an attempt about its checkpoints.

@@ -76,7 +76,7 @@ impl Node {
     pub(super) fn watch(&self, patience: Patience, from: Round) -> Stopping {
         let hop = rounds_of_a_link(&*self.plan);
         let signatures = &self.trees.averaging.signatures;
-        Stopping::new(patience, &self.topology, self.id, hop, (from.0, signatures))
+        Stopping::new(patience, &self.topology, self.id, hop, from.0, signatures)
     }
 
     /// Requests the early end in the round in which the losses say so.

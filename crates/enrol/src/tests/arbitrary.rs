@@ -378,7 +378,7 @@ impl World {
             return;
         }
         if let Some(conflict) = &book.conflict {
-            // All choose the version whose run has begun.
+            // Each user chooses the version with which a run has begun.
             let own = book.history.iter().position(|one| one.run.number == conflict.number);
             let two = [&book.history[own.unwrap()..], &conflict.rival];
             let of = |one: &[Version]| (!one.last().unwrap().run.started, one[0].run.digest());
