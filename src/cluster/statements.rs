@@ -18,7 +18,8 @@
 //! **Attempts.** A node that goes back to a checkpoint may compute other bits for the same round.
 //! So a statement counts in one attempt only: in the newest one of which its node has signed a
 //! [`Report`]. A node takes a greater number for its attempt if it hears that its program before
-//! has signed in the same one or a later one: its clock was put back.
+//! has signed in a later one: its clock was put back. Two programs never have the same number,
+//! because [a part of it](next_attempt) is random: their reports would seem a contradiction.
 //!
 //! **Before the rounds** each node signs its report, and once its links are up the attempts of its
 //! neighbours. The run begins where [`Gathered`] says, once all have done so and the attempts of
@@ -75,6 +76,17 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The time that counts between two ticks: a process that was held up has not waited.
 const LONGEST_TICK: Duration = Duration::from_secs(1);
+
+/// How many bits of an attempt's number are those of a random one.
+const RANDOM_BITS: u32 = 16;
+
+/// The number of the attempt after `before`, from the milliseconds since 1970 and from a random
+/// number of this program.
+pub(crate) fn next_attempt(before: u64, clock_ms: u64, random: u64) -> u64 {
+    let (most, mask) = (u64::MAX >> RANDOM_BITS, (1 << RANDOM_BITS) - 1);
+    let when = (before >> RANDOM_BITS).saturating_add(1).max(clock_ms).min(most);
+    when << RANDOM_BITS | random & mask
+}
 
 /// A vector that a node and its neighbours have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -490,9 +502,8 @@ impl Statements {
         let is_own = node == self.me;
         let is_first = is_report || matches!(said, Said::Links(_));
         let is_news = match (is_newer, is_own) {
-            (_, true) if !is_first || self.begun.is_some() => false,
-            (false, true) => known.attempt == Some(attempt) && known.is_of_another(said),
-            (true, _) => true,
+            (is_newer, true) => is_newer && is_first && self.begun.is_none(),
+            (true, false) => true,
             (false, false) => known.attempt == Some(attempt) && known.is_news(said),
         };
         if !is_news {
@@ -534,7 +545,7 @@ impl Statements {
     fn renew(&mut self, after: u64) {
         let known = self.nodes.entry(self.me).or_default();
         let report = known.reports().next().cloned();
-        self.attempt = after.saturating_add(1);
+        self.attempt = next_attempt(after, 0, self.attempt);
         known.set_attempt(self.attempt);
         report.into_iter().for_each(|report| self.say(Said::Report(report)));
     }
@@ -675,20 +686,6 @@ impl OfNode {
             Said::Report(report) => Some(report),
             _ => None,
         })
-    }
-
-    /// Whether a program before this one has said so, before the rounds of an attempt of the same
-    /// number.
-    fn is_of_another(&self, said: &Said) -> bool {
-        let mut others = self.others.iter().map(|(_, statement)| &statement.said);
-        match said {
-            Said::Report(_) => others.all(|own| own != said),
-            Said::Links(links) => !others.any(|own| match own {
-                Said::Links(own) => own.number > links.number || own == links,
-                _ => false,
-            }),
-            _ => false,
-        }
     }
 
     /// What the node has said in other attempts no longer counts.

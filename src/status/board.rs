@@ -104,7 +104,7 @@ pub fn utc() -> String {
 }
 
 /// Milliseconds since 1970.
-fn clock() -> u64 {
+pub(crate) fn clock() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_millis() as u64
 }
@@ -234,13 +234,6 @@ impl Board {
             }
         }
         Ok(())
-    }
-
-    /// A number for an attempt at the run: greater than those of the attempts and records before.
-    pub(crate) fn number_attempt(&self) -> u64 {
-        let mut known = self.lock();
-        known.number = clock().max(known.number.saturating_add(1));
-        known.number
     }
 
     /// Records that are newer than those in `sent`, as many as one message may have; they are added
@@ -377,15 +370,6 @@ mod tests {
         again.say(now, said(7));
         other.hear(now, again.news(now, &mut sent)).unwrap();
         assert_eq!(round_of(&other, 0), Some(7));
-    }
-
-    #[test]
-    fn attempts_and_records_have_ascending_numbers() {
-        let board = board(0);
-        let first = board.number_attempt();
-        board.say(Instant::now(), said(5));
-        let record = board.of(NodeId(0)).unwrap().record.number;
-        assert!(first < record && record < board.number_attempt());
     }
 
     #[test]

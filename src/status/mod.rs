@@ -12,5 +12,6 @@ mod board;
 mod record;
 
 pub use crate::cluster::waiting::pace::slowest;
+pub(crate) use board::clock;
 pub use board::{Board, Heard, Passed, utc};
 pub use record::{AtWork, Busy, Kept, LinkRecord, Record, State};

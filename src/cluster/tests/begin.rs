@@ -109,12 +109,12 @@ impl<'a> Network<'a> {
     }
 
     /// A node ends and starts again: all its links are down, and it knows nothing. With `back` its
-    /// clock was put back.
+    /// clock was put back, and its attempt has a lower number than all before.
     fn restart(&mut self, node: usize, back: bool) {
         let own = self.links.iter().copied().filter(|(a, b)| *a == node || *b == node);
         own.collect::<Vec<_>>().into_iter().for_each(|link| self.turn(link, false));
         self.attempts += 1;
-        let attempt = if back { 1 } else { self.attempts };
+        let attempt = if back { 1000 - self.attempts } else { 1000 + self.attempts };
         self.nodes[node] = Node::new(self.whole, node, Saved::default(), attempt, self.now);
     }
 

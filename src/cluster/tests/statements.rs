@@ -9,7 +9,7 @@ use crate::{
         members::keys::Named,
         message::{CheckpointId, CheckpointSchedule},
         part::Part,
-        statements::{Said, Shared, Statement, Statements},
+        statements::{Said, Shared, Statement, Statements, next_attempt},
     },
     drive::Membership,
     run::Whole,
@@ -199,6 +199,18 @@ fn statements_of_another_attempt_accuse_nobody() {
     assert_eq!((all.take_report(), all.saved(NodeId(3))), (Some(NodeId(3)), Some(9)));
     all.forget(NodeId(3));
     assert_eq!(all.saved(NodeId(3)), None);
+}
+
+/// Numbers ascend, also where the clock is put back, and two programs never have the same one.
+#[test]
+fn attempts_have_numbers_of_their_own() {
+    let mut numbers = vec![0];
+    for (clock, random) in [(70, 1), (70, 2), (0, 3), (u64::MAX, 4)] {
+        numbers.push(next_attempt(*numbers.last().unwrap(), clock, random));
+    }
+    assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+    assert_ne!(next_attempt(0, 70, 1), next_attempt(0, 70, 2));
+    assert_ne!(next_attempt(numbers[1], 0, 1), next_attempt(numbers[1], 0, 2));
 }
 
 /// Two different reports of one attempt prove that their node is at fault.

@@ -93,6 +93,8 @@ struct Driver<'a> {
     learner: Owned,
     /// The state of the learner at the beginning.
     initial: State,
+    /// The number of its attempt at the run.
+    attempt: u64,
     links: Option<Links>,
     own: Option<Sender<Event>>,
     /// The members between which these links are: the cluster may already know others.
@@ -162,6 +164,7 @@ pub(crate) fn run(
         checkpoints,
         learner: Arc::new(Mutex::new(learner)),
         initial,
+        attempt: 0,
         links: None,
         own: None,
         members: Vec::new(),

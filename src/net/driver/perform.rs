@@ -18,12 +18,14 @@ use crate::{
         event::Event,
         kept::{self, Place},
         message::{Beginning, Stamp},
+        statements::next_attempt,
     },
     drive::{Change, Conclusion, Elapsed, Ended, RunError},
     gossip::{self, Cause, OwnModel, snapshot::Snapshot},
+    net::link::session::random,
     run::Checkpoint,
     state,
-    status::State,
+    status::{State, clock},
     units::NodeId,
 };
 
@@ -175,7 +177,8 @@ impl Driver<'_> {
         }
         let (saved, newest) = kept::saved(kept)?;
         self.newest = newest;
-        Ok(Opened { attempt: self.board.number_attempt(), setup, saved, ..Opened::default() })
+        self.attempt = next_attempt(self.attempt, clock(), random());
+        Ok(Opened { attempt: self.attempt, setup, saved, ..Opened::default() })
     }
 
     /// Goes back to a checkpoint.
