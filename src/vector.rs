@@ -141,6 +141,26 @@ pub fn norm_squared(x: &[f32]) -> f64 {
     lanes(x, |x| f64::from(x) * f64::from(x))
 }
 
+/// `x *= weight` in one pass with the squared norm of the result, as [`norm_squared`] forms it.
+#[multiversion::multiversion(targets("x86_64+avx+avx2+bmi1+bmi2+lzcnt+popcnt"))]
+pub(crate) fn scale_and_measure(weight: f32, x: &mut [f32]) -> f64 {
+    let mut sums = [0f64; LANES];
+    let scaled = |sum: &mut f64, x: &mut f32| {
+        *x *= weight;
+        *sum += f64::from(*x) * f64::from(*x);
+    };
+    let (blocks, rest) = x.as_chunks_mut::<LANES>();
+    for block in blocks {
+        for i in 0..LANES {
+            scaled(&mut sums[i], &mut block[i]);
+        }
+    }
+    for i in 0..rest.len() {
+        scaled(&mut sums[i], &mut rest[i]);
+    }
+    sums.iter().sum()
+}
+
 /// The sum of absolute values, accumulated in `f64`.
 #[multiversion::multiversion(targets("x86_64+avx+avx2+bmi1+bmi2+lzcnt+popcnt"))]
 pub fn norm_one(x: &[f32]) -> f64 {
@@ -225,6 +245,10 @@ mod tests {
             assert_eq!(dot(x, y).to_bits(), sum(len, &|x, y| x * y), "{len}");
             let squared = sum(len, &|x, y| (x - y) * (x - y));
             assert_eq!(distance_squared(x, y).to_bits(), squared, "{len}");
+            let (mut one, mut other) = (x.to_vec(), x.to_vec());
+            let measured = scale_and_measure(0.3, &mut one);
+            scale(0.3, &mut other);
+            assert_eq!((measured.to_bits(), &one), (norm_squared(&other).to_bits(), &other));
         }
     }
 

@@ -42,6 +42,8 @@ pub struct Optimizer {
     /// y and the gradient at y; empty with one local step.
     point: Vec<f32>,
     gradient: Vec<f32>,
+    /// The squared norm of the last update.
+    squared: f64,
 }
 
 impl Optimizer {
@@ -71,6 +73,7 @@ impl Optimizer {
             moments,
             point: vec![0.0; several],
             gradient: vec![0.0; several],
+            squared: 0.0,
             config,
         }
     }
@@ -108,12 +111,13 @@ impl Optimizer {
         let step = self.step_size(round) as f32;
         let steps = u64::from(self.config.local_steps);
         let first = round.0.wrapping_mul(steps);
+        self.squared = 0.0;
         if steps == 1 {
             let batch: Batch<'_> = self.batches.at(first);
             let method = self.moments.begin(&self.config);
             return objective.gradient_by_parts(x, batch, update, &mut |range, update| {
                 method.direct(range.clone(), x, &mut self.moments, update);
-                vector::scale(step, &mut update[range.clone()]);
+                self.squared += vector::scale_and_measure(step, &mut update[range.clone()]);
                 ready(range, update);
             });
         }
@@ -130,7 +134,9 @@ impl Optimizer {
                     &mut self.gradient,
                     &mut |range, gradient| {
                         method.direct(range.clone(), &self.point, &mut self.moments, gradient);
-                        vector::axpy(step, &gradient[range.clone()], &mut update[range.clone()]);
+                        let part = &mut update[range.clone()];
+                        vector::axpy(step, &gradient[range.clone()], part);
+                        self.squared += vector::norm_squared(part);
                         ready(range, update);
                     },
                 );
@@ -144,6 +150,11 @@ impl Optimizer {
             }
         }
         loss / steps as f64
+    }
+
+    /// The Euclidean norm of the last update, formed while it was written.
+    pub(crate) fn length(&self) -> f64 {
+        self.squared.sqrt()
     }
 
     /// The step size of a round.
@@ -305,6 +316,7 @@ mod tests {
         (0..3)
             .map(|round| {
                 optimizer.update(Round(round), &x, &mut objective, &mut update);
+                assert_eq!(optimizer.length(), f64::from(update[0]).abs());
                 x[0] -= update[0];
                 x[0]
             })
@@ -363,6 +375,7 @@ mod tests {
             let rounding = if kind == adamw { 1e-6 } else { 0.0 };
             assert!((10.0 - update[0] - single[2]).abs() <= rounding, "{update:?} {single:?}");
             assert!(loss < 10.0f64.powi(2) && loss > 0.0);
+            assert_eq!(several.length(), f64::from(update[0]).abs());
         }
     }
 

@@ -198,16 +198,18 @@ impl ShardLearner {
     }
 
     /// The loss of some of its rows after its own update, if that is longer than the model and its
-    /// start: a usual one is far shorter.
+    /// start: a usual one is far shorter, and then neither is read.
     fn loss_after(&self, x: &[f32], update: &[f32]) -> Option<f64> {
         const ROWS: usize = 64;
-        let longest = vector::norm_squared(x).sqrt() + (x.len() as f64).sqrt();
-        let length = vector::norm_squared(update).sqrt();
+        let started = self.started.as_ref()?;
+        let length = started.optimizer.length() * f64::from(started.weight);
+        let start = (x.len() as f64).sqrt();
         // What is not finite is found in the model.
-        if !length.is_finite() || length <= longest {
+        let is_long = length.is_finite() && length > start;
+        if !is_long || length <= vector::norm_squared(x).sqrt() + start {
             return None;
         }
-        let data = &self.started.as_ref()?.data;
+        let data = &started.data;
         let every = data.rows().div_ceil(ROWS).max(1);
         let some: Vec<usize> = (0..data.rows()).step_by(every).collect();
         let after: Vec<f32> = x.iter().zip(update).map(|(x, update)| x - update).collect();
