@@ -161,7 +161,12 @@ impl NodeFile {
     /// # Errors
     /// If it cannot be read, or a key is unknown, missing or of the wrong type.
     pub fn load(path: &Path) -> Result<NodeFile, ConfigError> {
-        let mut file: NodeFile = config::read_file("node", path)?;
+        let mut file: NodeFile = config::read_file("node", path).map_err(|mut error| {
+            if !path.exists() {
+                error.problem += "; `gradvine init` or `gradvine join` makes a node file";
+            }
+            error
+        })?;
         let folder = path.parent().unwrap_or(Path::new(""));
         for path in [&mut file.key, &mut file.topology, &mut file.experiment, &mut file.out] {
             *path = folder.join(&*path);

@@ -96,6 +96,19 @@ fn node_files_are_refused_by_key() {
 }
 
 #[test]
+fn a_missing_node_file_is_named_with_the_commands_that_make_one() {
+    let files = Files::new();
+    for command in ["node", "doctor", "status"] {
+        let output = gradvine().arg(command).arg(files.path("no.toml")).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        assert!(!output.status.success() && text.contains("no.toml"), "{command}: {text}");
+        let hint = "`gradvine init` or `gradvine join` makes";
+        assert!(text.contains(hint) || command == "status", "{command}: {text}");
+    }
+}
+
+#[test]
 fn initial_values_of_a_node_are_refused_by_key() {
     let spoilt = Spoilt::new();
     let refuses = |init: &str, words: &str| {
