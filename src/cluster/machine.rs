@@ -117,6 +117,8 @@ pub(crate) struct Cluster<'a> {
     /// What nodes have said in this attempt, until its rounds begin.
     statements: Option<Statements>,
     bans: Bans,
+    /// Whether no node needs the checkpoints of this one once its links are closed.
+    clears: bool,
     /// Whether this attempt is not the first.
     is_again: bool,
     /// Whether this attempt has resumed the run.
@@ -208,6 +210,7 @@ impl<'a> Cluster<'a> {
             met: now,
             farewell: Farewell::None,
             guards: false,
+            clears: false,
             idle: 0,
         };
         cluster.originate(None);
@@ -282,6 +285,12 @@ impl<'a> Cluster<'a> {
                 self.fail(now, RunError::Failed { node: self.part.id, failure }, out);
             }
             Input::Closed => {
+                // From here on a node that was started again finds its results in its files. Not
+                // before the neighbours have heard whose results are written: they may wait for
+                // that.
+                if std::mem::take(&mut self.clears) {
+                    out.push(Effect::Clear { folder: !self.terms.confirms });
+                }
                 if let Phase::Closing(outcome) = std::mem::replace(&mut self.phase, Phase::Over) {
                     match self.farewell {
                         Farewell::Due => self.say_farewell(now, out),
@@ -646,10 +655,7 @@ impl<'a> Cluster<'a> {
 
     /// Says goodbye at the end of the run. `all`: no node needs the checkpoints.
     fn leave(&mut self, over: bool, all: bool, out: &mut Vec<Effect>) {
-        // From here on a node that was started again finds its results in its files.
-        if self.is_last && all {
-            out.push(Effect::Clear { folder: !self.terms.confirms });
-        }
+        self.clears = self.is_last && all;
         let nodes = self.design.topology.nodes();
         let is_whole = self.part.membership.members.len() == nodes;
         if over && all && self.terms.limits.may_continue && !is_whole {

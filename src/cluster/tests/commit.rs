@@ -38,10 +38,11 @@ pub(super) const RESULTS: [&str; 4] = [
 /// What this node says first.
 const SAYS: [&str; 1] = ["tell 1 saved 4, 1 wrote"];
 
-/// All have their results: this node passes on what it has heard, and leaves.
-const OVER: [&str; 2] = ["Clear { folder: false }", "close, over true, reason None"];
+/// All have their results, and the neighbours know it: nobody needs the checkpoints any more.
+pub(super) const OVER: [&str; 2] = ["Clear { folder: false }", "end with results"];
 
-/// Whether all have their results is not known: this node leaves, and its checkpoints stay.
+/// This node leaves. Its checkpoints stay until its links are closed, or for good if it is not
+/// known whether all have their results.
 const LEAVES: [&str; 1] = ["close, over true, reason None"];
 
 /// The members are chosen again.
@@ -65,10 +66,18 @@ fn in_commit(whole: &Whole) -> Table<'_> {
     b
 }
 
-/// Checks that this node passes on what it has heard, and leaves.
-fn is_over(effects: &[String]) {
+/// Checks that this node passes on what it has heard, and leaves, when the last one says that it
+/// has its results.
+fn is_over(b: &mut Table<'_>, last: NodeId) {
+    let effects = b.wrote(last);
     assert!(effects[0].starts_with("tell "), "{effects:?}");
-    assert_eq!(effects[1..], OVER);
+    assert_eq!(effects[1..], LEAVES);
+    // Nothing counts any more.
+    assert_eq!(b.event(Event::Restarted { peer: C, because: None }), NOTHING);
+    assert_eq!(b.input(Input::Stop), NOTHING);
+    assert_eq!(b.after(1000.0), NOTHING);
+    assert_eq!(b.input(Input::Closed), OVER);
+    assert_eq!(b.input(Input::Closed), NOTHING);
 }
 
 fn says(from: NodeId, news: News) -> Event {
@@ -119,7 +128,7 @@ fn all_say_that_they_have_their_results_and_leave() {
     three.run_rounds();
     three.new_rows();
     three.tick(0.1);
-    let leaves = "Clear { folder: false }; close, over true, reason None";
+    let leaves = "close, over true, reason None";
     let rows = three.new_rows();
     assert_eq!(
         rows,
@@ -139,9 +148,9 @@ fn all_say_that_they_have_their_results_and_leave() {
                 "2: told by 1 -> tell 2 saved 4, 2 wrote, 1 saved 4, 1 wrote, 0 saved 4, 0 wrote; \
                  {leaves}"
             ),
-            "1: Closed -> end with results",
-            "0: Closed -> end with results",
-            "2: Closed -> end with results",
+            "1: Closed -> Clear { folder: false }; end with results",
+            "0: Closed -> Clear { folder: false }; end with results",
+            "2: Closed -> Clear { folder: false }; end with results",
         ]
     );
 }
@@ -157,9 +166,8 @@ fn a_node_that_does_not_confirm_leaves_at_once() {
     assert_eq!(
         rows[rows.len() - 2..],
         [
-            "frame of 0 -> send a frame to 2; results; Clear { folder: true }; close, over false, \
-             reason None",
-            "Closed -> end with results",
+            "frame of 0 -> send a frame to 2; results; close, over false, reason None",
+            "Closed -> Clear { folder: true }; end with results",
         ]
     );
 }
@@ -171,13 +179,7 @@ fn this_node_leaves_after_all_have_signed_the_same_results() {
     assert_eq!(b.after(1.0), NOTHING, "links repeat what a connection has lost");
     assert_eq!(b.wrote(C), NOTHING);
     assert_eq!(b.after(0.1), ["tell 1 saved 4, 1 wrote, 2 wrote"]);
-    is_over(&b.wrote(A));
-    // Nothing counts any more.
-    assert_eq!(b.event(Event::Restarted { peer: C, because: None }), NOTHING);
-    assert_eq!(b.input(Input::Stop), NOTHING);
-    assert_eq!(b.after(1000.0), NOTHING);
-    assert_eq!(b.input(Input::Closed), ["end with results"]);
-    assert_eq!(b.input(Input::Closed), NOTHING);
+    is_over(&mut b, A);
 }
 
 /// Node a cannot say that node c has its results, and node c not that it has those of all.
@@ -248,7 +250,7 @@ fn a_link_that_breaks() {
     let absent = Duration::from_secs(100);
     assert_eq!(b.event(Event::Back { peer: A, absent, resent: 0 }), NOTHING);
     assert_eq!(b.after(1.0), NOTHING);
-    is_over(&b.wrote(A));
+    is_over(&mut b, A);
 }
 
 #[test]
@@ -341,7 +343,7 @@ fn a_neighbour_that_is_lost_for_good() {
         b.after(0.1);
         assert_eq!(b.event(down(lost)), NOTHING);
         assert_eq!(b.after(5.0), NOTHING);
-        is_over(&b.wrote(other));
+        is_over(&mut b, other);
     }
 }
 
@@ -362,7 +364,7 @@ fn a_neighbour_that_says_goodbye() {
         b.wrote(C);
         assert_eq!(b.event(goodbye), NOTHING);
         b.after(5.0);
-        is_over(&b.wrote(A));
+        is_over(&mut b, A);
     }
     // With `continue` the others may continue without it, and form other results.
     let continues = whole(&["absence.policy=continue"]);

@@ -6,7 +6,7 @@
 //! a cluster sees no more of it than that the rounds are over, and there is no table for it here.
 
 use super::{
-    commit::{NOTHING, RESULTS},
+    commit::{NOTHING, OVER, RESULTS},
     table::{A, B, C, Table, whole},
     three::{Three, Wish},
 };
@@ -20,20 +20,16 @@ fn ended(whole: &Whole, wish: Wish) -> (Vec<String>, Table<'_>) {
     (rows, three.into_b())
 }
 
-/// What this node does when all have their results.
+/// What this node does when all have their results, and its links are closed.
 fn leaves(b: &mut Table<'_>) -> Vec<String> {
     assert!(b.after(0.1)[0].ends_with("1 wrote"));
     assert_eq!(b.wrote(C), NOTHING);
-    let effects = b.wrote(A);
-    assert_eq!(b.input(Input::Closed), ["end with results"]);
-    effects[1..].into()
+    assert_eq!(b.wrote(A)[1..], ["close, over true, reason None"]);
+    b.input(Input::Closed)
 }
 
 /// Checkpoints stay: the run can be continued.
-const STAY: [&str; 1] = ["close, over true, reason None"];
-
-/// The run is over for good.
-const CLEARED: [&str; 2] = ["Clear { folder: false }", "close, over true, reason None"];
+const STAY: [&str; 1] = ["end with results"];
 
 #[test]
 fn the_user_of_all_nodes() {
@@ -58,7 +54,7 @@ fn the_user_of_all_nodes() {
 fn a_run_that_the_losses_may_end() {
     let whole = whole(&["run.stop_early={share=0.2,every=2,patience=9}"]);
     let (_, mut b) = ended(&whole, Wish::User(Round(1)));
-    assert_eq!(leaves(&mut b), CLEARED);
+    assert_eq!(leaves(&mut b), OVER);
 }
 
 /// These are the results of all rounds.
@@ -68,7 +64,7 @@ fn an_end_after_the_last_round_is_none() {
         let whole = whole(&[]);
         let (rows, mut b) = ended(&whole, Wish::User(Round(last)));
         assert!(rows.iter().any(|row| row.contains("save the model of 4")), "{rows:#?}");
-        assert_eq!(leaves(&mut b), CLEARED);
+        assert_eq!(leaves(&mut b), OVER);
     }
 }
 
