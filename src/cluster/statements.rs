@@ -239,7 +239,7 @@ struct OfNode {
     /// Vectors that this node got from it, and the last frame of them.
     seen: VecDeque<Seen>,
     last: Option<(u64, u8)>,
-    /// For how long this neighbour has been linked, and has not said so.
+    /// For how long in all this neighbour has been linked, and has not said so.
     lacks: Duration,
 }
 
@@ -401,8 +401,9 @@ impl Statements {
         self.report_of(peer).is_some() && own.is_some_and(|(_, own)| *own == Some(self.attempt))
     }
 
-    /// Upon a tick: the neighbours that have been linked for so long, without a link that is lost,
-    /// and do not say so. An honest one does so a second after that.
+    /// Upon a tick: the neighbours that do not say that they are linked, and have not said so for
+    /// so long in all since their links came up. An honest one does so a second after that, and
+    /// never takes it back.
     pub(crate) fn lacking(
         &mut self,
         now: Instant,
@@ -414,10 +415,15 @@ impl Statements {
         self.checked = Some(now);
         let mut lacking = Vec::new();
         for peer in self.neighbours.clone() {
-            let lacks = !lost.contains(&peer) && !self.says_links(peer, topology);
+            let (is_lost, says) = (lost.contains(&peer), self.says_links(peer, topology));
             let waited = &mut self.nodes.entry(peer).or_default().lacks;
-            *waited = if lacks { *waited + since.min(LONGEST_TICK) } else { Duration::ZERO };
-            lacking.extend((*waited >= most).then_some(peer));
+            *waited = match is_lost {
+                true => Duration::ZERO,
+                // Who says so, takes it back, and says it again, has been silent meanwhile.
+                false if says => *waited,
+                false => *waited + since.min(LONGEST_TICK),
+            };
+            lacking.extend((!says && *waited >= most).then_some(peer));
         }
         lacking
     }

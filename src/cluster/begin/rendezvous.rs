@@ -230,7 +230,10 @@ impl Rendezvous {
         }
         let patience = Duration::from_secs_f64(part.whole.experiment.run.patience_s);
         let is_over = self.limit.is_some_and(|limit| now >= self.started + limit);
-        let most = if is_over { ANSWER } else { ANSWER.max(patience / 2) };
+        let most = match self.limit {
+            Some(limit) if is_over => ANSWER.min(limit / 2).max(2 * PAUSE),
+            _ => ANSWER.max(patience / 2),
+        };
         let silent = statements.lacking(now, topology, &self.missing, most);
         if is_over {
             return Err(self.late(now, (part, statements), silent, facts));
