@@ -9,7 +9,7 @@ use crate::{
         members::keys::Named,
         message::{CheckpointId, CheckpointSchedule},
         part::Part,
-        statements::{Said, Shared, Statement, Statements, next_attempt},
+        statements::{Links, Said, Shared, Statement, Statements, next_attempt},
     },
     drive::Membership,
     run::Whole,
@@ -199,6 +199,37 @@ fn statements_of_another_attempt_accuse_nobody() {
     assert_eq!((all.take_report(), all.saved(NodeId(3))), (Some(NodeId(3)), Some(9)));
     all.forget(NodeId(3));
     assert_eq!(all.saved(NodeId(3)), None);
+}
+
+/// A neighbour that says in every other second only that it is linked has been silent for half of
+/// the time. One that says so once it is linked has not, however long the others take.
+#[test]
+fn who_takes_back_that_it_is_linked_is_silent_meanwhile() {
+    let whole = whole();
+    let part = Part::new(&whole.design, NodeId(1), Membership::all(4)).unwrap();
+    let links = |number: u64, attempt: Option<u64>| {
+        of(2, 5, Said::Links(Links { number, attempts: vec![attempt, Some(8)] }))
+    };
+    for (takes_back, silent) in [(true, vec![NodeId(0), NodeId(2)]), (false, vec![NodeId(0)])] {
+        let (mut all, mut now) = (statements(&whole), Instant::now());
+        brought(&mut all, 2, &[reports(2, 5)]).unwrap();
+        let (most, mut lacking) = (Duration::from_secs(5), Vec::new());
+        for second in 0..12 {
+            let says = (!takes_back || second % 2 == 1).then_some(7);
+            brought(&mut all, 2, &[links(second + 1, says)]).unwrap();
+            lacking = all.lacking(now, part.topology(), &BTreeSet::new(), most);
+            now += Duration::from_secs(1);
+        }
+        // Now it does not say so.
+        if takes_back {
+            brought(&mut all, 2, &[links(13, None)]).unwrap();
+            lacking = all.lacking(now, part.topology(), &BTreeSet::new(), most);
+        }
+        assert_eq!(lacking, silent, "{takes_back}");
+        // A link that was lost begins anew.
+        let lost = BTreeSet::from([NodeId(0), NodeId(2)]);
+        assert_eq!(all.lacking(now, part.topology(), &lost, most), []);
+    }
 }
 
 /// Numbers ascend, also where the clock is put back, and two programs never have the same one.
