@@ -419,7 +419,7 @@ impl Statements {
             let waited = &mut self.nodes.entry(peer).or_default().lacks;
             *waited = match is_lost {
                 true => Duration::ZERO,
-                // Who says so, takes it back, and says it again, has been silent meanwhile.
+                // The time without it counts on, however often the neighbour takes it back.
                 false if says => *waited,
                 false => *waited + since.min(LONGEST_TICK),
             };
@@ -507,10 +507,9 @@ impl Statements {
         };
         let is_own = node == self.me;
         let is_first = is_report || matches!(said, Said::Links(_));
-        let is_news = match (is_newer, is_own) {
-            (is_newer, true) => is_newer && is_first && self.begun.is_none(),
-            (true, false) => true,
-            (false, false) => known.attempt == Some(attempt) && known.is_news(said),
+        let is_news = match is_own {
+            true => is_newer && is_first && self.begun.is_none(),
+            false => is_newer || (known.attempt == Some(attempt) && known.is_news(said)),
         };
         if !is_news {
             return Ok(());

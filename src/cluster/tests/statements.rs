@@ -226,7 +226,7 @@ fn who_takes_back_that_it_is_linked_is_silent_meanwhile() {
             lacking = all.lacking(now, part.topology(), &BTreeSet::new(), most);
         }
         assert_eq!(lacking, silent, "{takes_back}");
-        // A link that was lost begins anew.
+        // Once the link was lost, the time begins at zero again.
         let lost = BTreeSet::from([NodeId(0), NodeId(2)]);
         assert_eq!(all.lacking(now, part.topology(), &lost, most), []);
     }
