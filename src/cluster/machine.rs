@@ -88,8 +88,11 @@ enum Phase {
     Rounds(Box<Rounds>),
     Commit(Box<Commit>),
     Choosing(Box<Choosing>),
-    /// Says goodbye.
-    Closing(Outcome),
+    /// Says goodbye. `clears`: no node needs its checkpoints then.
+    Closing {
+        outcome: Outcome,
+        clears: bool,
+    },
     Over,
 }
 
@@ -117,8 +120,6 @@ pub(crate) struct Cluster<'a> {
     /// What nodes have said in this attempt, until its rounds begin.
     statements: Option<Statements>,
     bans: Bans,
-    /// Whether no node needs the checkpoints of this one once its links are closed.
-    clears: bool,
     /// Whether this attempt is not the first.
     is_again: bool,
     /// Whether this attempt has resumed the run.
@@ -210,7 +211,6 @@ impl<'a> Cluster<'a> {
             met: now,
             farewell: Farewell::None,
             guards: false,
-            clears: false,
             idle: 0,
         };
         cluster.originate(None);
@@ -236,7 +236,7 @@ impl<'a> Cluster<'a> {
             Phase::OpeningAll(_) | Phase::Choosing(_) => Standing::Choosing,
             Phase::Restoring(..) => Standing::Restoring,
             Phase::Rounds(rounds) => Standing::Rounds(rounds.round()),
-            Phase::Commit(_) | Phase::Closing(_) | Phase::Over => Standing::Ending,
+            Phase::Commit(_) | Phase::Closing { .. } | Phase::Over => Standing::Ending,
         }
     }
 
@@ -285,13 +285,14 @@ impl<'a> Cluster<'a> {
                 self.fail(now, RunError::Failed { node: self.part.id, failure }, out);
             }
             Input::Closed => {
-                // From here on a node that was started again finds its results in its files. Not
-                // before the neighbours have heard whose results are written: they may wait for
-                // that.
-                if std::mem::take(&mut self.clears) {
-                    out.push(Effect::Clear { folder: !self.terms.confirms });
-                }
-                if let Phase::Closing(outcome) = std::mem::replace(&mut self.phase, Phase::Over) {
+                let before = std::mem::replace(&mut self.phase, Phase::Over);
+                if let Phase::Closing { outcome, clears } = before {
+                    // From here on a node that was started again finds its results in its files.
+                    // Not before the neighbours have heard whose results are written: they may
+                    // wait for that.
+                    if clears {
+                        out.push(Effect::Clear { folder: !self.terms.confirms });
+                    }
                     match self.farewell {
                         Farewell::Due => self.say_farewell(now, out),
                         Farewell::None | Farewell::Now => out.push(Effect::End(outcome)),
@@ -349,7 +350,7 @@ impl<'a> Cluster<'a> {
                     self.not_chosen(now, error, out);
                 }
             }
-            Phase::Opening | Phase::OpeningAll(_) | Phase::Closing(_) | Phase::Over => {}
+            Phase::Opening | Phase::OpeningAll(_) | Phase::Closing { .. } | Phase::Over => {}
         }
     }
 
@@ -655,14 +656,13 @@ impl<'a> Cluster<'a> {
 
     /// Says goodbye at the end of the run. `all`: no node needs the checkpoints.
     fn leave(&mut self, over: bool, all: bool, out: &mut Vec<Effect>) {
-        self.clears = self.is_last && all;
         let nodes = self.design.topology.nodes();
         let is_whole = self.part.membership.members.len() == nodes;
         if over && all && self.terms.limits.may_continue && !is_whole {
             self.farewell = Farewell::Due;
         }
         out.push(Effect::Close { reason: None, over });
-        self.phase = Phase::Closing(Outcome::Results);
+        self.phase = Phase::Closing { outcome: Outcome::Results, clears: self.is_last && all };
     }
 
     /// Goes on after a step of the commit.
@@ -888,7 +888,7 @@ impl<'a> Cluster<'a> {
             Phase::Rendezvous(_) | Phase::Restoring(..) => self.not_begun(now, error, out),
             Phase::Rounds(_) => self.broken_off(now, error, out),
             Phase::Commit(_) if !self.terms.limits.may_continue => self.leave(true, false, out),
-            Phase::Closing(_) | Phase::Over => {}
+            Phase::Closing { .. } | Phase::Over => {}
             _ => self.end(error, out),
         }
     }
@@ -907,6 +907,6 @@ impl<'a> Cluster<'a> {
             Farewell::Now => Outcome::Results,
             Farewell::None | Farewell::Due => Outcome::Failed(self.part.blame(error)),
         };
-        self.phase = Phase::Closing(outcome.unwrap_or(failed));
+        self.phase = Phase::Closing { outcome: outcome.unwrap_or(failed), clears: false };
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct Program<'a> {
     pub initial: State,
     /// The number of the links that it has opened last.
     pub incarnation: u64,
+    /// The number of its last attempt.
+    pub attempt: u64,
     /// The members between which these links are: the cluster may already know others.
     pub numbers: Vec<NodeId>,
     /// Which node was the first to go back, or to choose, as it says.
@@ -95,6 +97,7 @@ impl<'a> Program<'a> {
             resumed: false,
             initial: State::default(),
             incarnation: 0,
+            attempt: 0,
             numbers: Vec::new(),
             because: None,
             chooses: false,

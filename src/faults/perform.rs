@@ -14,7 +14,7 @@ use crate::{
         kept::{self, Place},
         members::{assembly::News, keys::Named},
         message::{Beginning, Stamp},
-        statements::Retained,
+        statements::{Retained, next_attempt},
         waiting::{
             limits::Limits,
             pace::{Alive, Pace, Paces},
@@ -408,7 +408,7 @@ impl World<'_> {
         self.check_opens(node, opening);
         self.drop_links(node);
         self.write_all(node);
-        let incarnation = self.id();
+        let (incarnation, now) = (self.id(), self.now());
         let machine = &mut self.machines[node.index()];
         let Some(program) = &mut machine.program else { return Ok(Opened::default()) };
         (program.incarnation, program.chooses) = (incarnation, opening.chooses);
@@ -431,7 +431,8 @@ impl World<'_> {
         let needs_setup = opening.resets || !opening.membership.is_whole(all);
         let setup = needs_setup.then(|| program.learner.setup()).flatten();
         let (saved, _) = kept::saved(Some(kept))?;
-        Ok(Opened { attempt: incarnation, setup, saved, ..Opened::default() })
+        program.attempt = next_attempt(program.attempt, now.0 / 1_000_000, incarnation);
+        Ok(Opened { attempt: program.attempt, setup, saved, ..Opened::default() })
     }
 
     fn send_news(&mut self, node: NodeId, to: NodeId, news: News) {

@@ -79,10 +79,11 @@ impl Ring {
         self.nodes().join(node.to_string()).join("run")
     }
 
-    /// Waits until node 0 has written two more checkpoints: then all have one of this membership.
-    fn until_checkpoints(&self) {
+    /// Waits until a node has written two more checkpoints: then all have one of its membership.
+    fn until_checkpoints(&self, node: usize) {
         let newest = || {
-            let files = fs::read_dir(self.run(0).join("checkpoints/0")).unwrap();
+            let kept = self.run(node).join(format!("checkpoints/{node}"));
+            let files = fs::read_dir(kept).unwrap();
             let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
             let round = |name: String| {
                 let name = name.strip_prefix("round-")?.strip_suffix(".safetensors")?;
@@ -246,11 +247,11 @@ fn the_others_go_on_without_a_killed_node_and_it_returns() {
         until_says(&nodes[node].1, "the run continues with 4 of 5 nodes, without 2");
     }
     // A node that is killed meanwhile returns as before, to the membership of now.
-    ring.until_checkpoints();
+    ring.until_checkpoints(0);
     kill(&mut nodes[4].1);
     nodes[4].1 = ring.start(4);
     until_says(&nodes[0].1, "node 4 was started again");
-    ring.until_checkpoints();
+    ring.until_checkpoints(0);
     nodes[2].1 = ring.start(2);
     until_whole(&nodes[0].1);
     let summary = ring.end(&mut nodes, 3, ROUNDS);
@@ -315,6 +316,7 @@ fn a_run_whose_members_change_stops_early() {
     // The root of the sums.
     kill(&mut nodes[0].1);
     until_says(&nodes[1].1, "the run continues with 4 of 5 nodes, without 0");
+    ring.until_checkpoints(1);
     nodes[0].1 = ring.start(0);
     until_whole(&nodes[1].1);
     let summary = ring.end(&mut nodes, 3, 20 * ROUNDS);
@@ -355,6 +357,7 @@ fn a_node_that_hangs_is_left_out_and_returns_when_it_goes_on() {
             nodes[node].1.errors().contains("the run continues with 4 of 5 nodes, without 2")
         });
     }
+    ring.until_checkpoints(0);
     nodes[2].1.signal("CONT");
     until_whole(&nodes[0].1);
     let summary = ring.end(&mut nodes, 3, ROUNDS);
@@ -378,7 +381,7 @@ fn a_node_leaves_on_request_and_comes_back() {
     assert!(nodes[3].1.errors().contains("left: stopped in round"), "{}", nodes[3].1.errors());
     leave(2, "no node runs in this run directory");
     until_says(&nodes[2].1, "the run continues with 4 of 5 nodes, without 3");
-    ring.until_checkpoints();
+    ring.until_checkpoints(0);
     nodes[3].1 = ring.start(3);
     // The neighbour that sees it first says so.
     command::until("node 3 has returned", || {
@@ -482,6 +485,7 @@ fn a_run_begins_with_a_quorum_and_the_others_join() {
         until_says(node, "the run continues with 3 of 5 nodes, without 3, 4");
     }
     [0, 1, 2].iter().for_each(|node| until_running(&ring.run(*node)));
+    ring.until_checkpoints(0);
     nodes.extend([3, 4].map(|node| (node, ring.start(node))));
     until_whole(&nodes[0].1);
     let summary = ring.end(&mut nodes, 3, ROUNDS);
@@ -581,12 +585,13 @@ fn parts_without_a_majority_wait_and_cut_links_are_left_out() {
     for (_, node) in &nodes {
         until_says(node, "the run continues with 5 of 5 nodes, without the link 1 - 2");
     }
-    ring.until_checkpoints();
+    ring.until_checkpoints(0);
     set(3, false);
     for node in [0, 1, 4] {
         until_says(&nodes[node].1, "the run continues with 3 of 5 nodes, without 2, 3");
     }
     until_says(&nodes[2].1, "2 of 5 nodes are present, at least 3 continue");
+    ring.until_checkpoints(0);
     set(1, true);
     set(3, true);
     until_whole(&nodes[0].1);
@@ -610,7 +615,7 @@ fn a_finished_node_that_is_started_alone_keeps_its_results() {
     let ring = Ring::new(ROUNDS, 600.0, &["absence.wait_s=2"]);
     let mut nodes = NODES.map(|node| (node, ring.start(node)));
     until_running(&ring.run(0));
-    ring.until_checkpoints();
+    ring.until_checkpoints(0);
     // As if it had been killed after its results, before its checkpoints were removed.
     let (kept, copy) = (ring.run(0).join("checkpoints/0"), ring.folder.path().join("copy"));
     fs::create_dir(&copy).unwrap();
@@ -657,7 +662,9 @@ fn a_node_that_returns_when_the_others_end_does_not_wait() {
         nodes[2].1 = ring.start(2);
         for (node, running) in nodes.iter_mut().filter(|node| node.0 != 2) {
             let ended = running.end_within(Duration::from_secs(180)).0;
-            assert_eq!(ended, Some(3), "{tenths}: node {node}: {}", running.errors());
+            // Nothing was lost if it is back before the others have a checkpoint without it.
+            let code = if ring.summary(*node)["history"].is_null() { 0 } else { 3 };
+            assert_eq!(ended, Some(code), "{tenths}: node {node}: {}", running.errors());
         }
         if is_too_late {
             continue;
@@ -667,7 +674,8 @@ fn a_node_that_returns_when_the_others_end_does_not_wait() {
             !running.is_running()
         });
         let (code, text) = (running.end_within(Duration::ZERO).0, running.errors());
-        assert!(code == Some(3) || text.contains("the run is over"), "{tenths}: {code:?}: {text}");
+        let takes_part = matches!(code, Some(0 | 3));
+        assert!(takes_part || text.contains("the run is over"), "{tenths}: {code:?}: {text}");
     }
 }
 

@@ -381,7 +381,7 @@ impl World<'_> {
         let part = program.cluster.part();
         let id = |(membership, rounds, history)| CheckpointId { membership, rounds, history };
         let own_program = self.machines[me.index()].program.as_ref()?;
-        let attempt = own_program.incarnation;
+        let attempt = own_program.attempt;
         let own = own_program.checkpoints.available().ok()?;
         let results = program.checkpoints.results.as_ref();
         let results = results.map(|written| written.number).or_else(|| {
