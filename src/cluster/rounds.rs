@@ -25,7 +25,7 @@ use super::{
     event::Event,
     message::{Beginning, Origin},
     part::Part,
-    seal::{Given, Seals},
+    seal::{self, Given, Seals},
     statements::{Batch, Said, Shared, Statements},
     waiting::{
         limits::{ANSWER, Limits, WARNING_INTERVAL},
@@ -69,6 +69,13 @@ pub(crate) struct Rounds {
     /// The changes of the members so far.
     history: Vec<Change>,
     effects: Vec<gossip::Effect>,
+    /// Identifies the initial model that has come over the tree, until all nodes have signed that
+    /// the same came to them; and what comes of the first gradient meanwhile.
+    initial: Option<[u8; 16]>,
+    first: Vec<Input>,
+    /// The neighbours on the way to nodes to which something else came over the tree, or nothing
+    /// yet.
+    unequal: BTreeSet<NodeId>,
     /// The model that a core that has failed was about to lend.
     lent: Option<Vec<f32>>,
     /// Identifies the results, once they are formed.
@@ -138,6 +145,9 @@ impl Rounds {
             chain: None,
             history: at.history,
             effects: Vec::new(),
+            initial: None,
+            first: Vec::new(),
+            unequal: BTreeSet::new(),
             lent: None,
             written: None,
             is_finished: false,
@@ -168,7 +178,8 @@ impl Rounds {
     /// What is left when the rounds have ended early.
     pub(crate) fn into_remains(self, part: &Part<'_>) -> Box<Remains> {
         let numbers = part.numbers.clone();
-        Box::new(Remains { node: self.node, lent: self.lent, numbers })
+        let first = self.first.into_iter().find_map(Input::into_model);
+        Box::new(Remains { node: self.node, lent: self.lent.or(first), numbers })
     }
 
     /// What identifies the results, and what nodes have said, when the rounds are over.
@@ -213,7 +224,25 @@ impl Rounds {
     }
 
     fn awaits(&self) -> Vec<NodeId> {
-        self.node.waiting_for().map_or(Vec::new(), |(_, peers)| peers)
+        match self.unequal.is_empty() {
+            true => self.node.waiting_for().map_or(Vec::new(), |(_, peers)| peers),
+            false => self.unequal.iter().copied().collect(),
+        }
+    }
+
+    /// Compares what has come over the tree to this node with what the others have signed, and
+    /// begins once it is the same.
+    ///
+    /// # Errors
+    /// If a neighbour in the tree is at fault.
+    fn agree(&mut self, part: &Part<'_>) -> Result<(), RunError> {
+        let Some(own) = self.initial else { return Ok(()) };
+        let signed = |node| self.statements.initial(node);
+        let unequal = seal::unequal(part, signed, own, |_| "initial model");
+        let failed = |failure| RunError::Failed { node: part.id, failure };
+        self.unequal = seal::ways(part, &unequal.map_err(failed)?);
+        self.initial = self.initial.filter(|_| !self.unequal.is_empty());
+        Ok(())
     }
 
     /// Upon what has come of an effect of the core.
@@ -229,6 +258,10 @@ impl Rounds {
         self.moves = true;
         let input = match (input, &mut self.seals) {
             (Input::Record(record), Some(seals)) => Input::Record(seals.seal(record)),
+            (input, _) if self.initial.is_some() && input.is_of_gradient() => {
+                self.first.push(input);
+                return Ok(());
+            }
             (input, _) => input,
         };
         self.feed(part, input, out)
@@ -266,14 +299,29 @@ impl Rounds {
                         }
                         out.push(Effect::Core(gossip::Effect::Prepared(merged)));
                     }
+                    // Between the nodes of one process nobody signs anything.
+                    gossip::Effect::Initial { .. } if self.seals.is_none() => {}
+                    gossip::Effect::Initial { fingerprint } => {
+                        self.initial = Some(fingerprint);
+                        self.statements.say(Said::Initial(fingerprint));
+                        out.extend(self.statements.tell_now().map(Effect::Tell));
+                        if let Err(error) = self.agree(part) {
+                            self.lent = lent(effects);
+                            return Err(error);
+                        }
+                    }
                     gossip::Effect::Finished(records) => {
                         let opened = match &self.seals {
                             Some(seals) => seals.open(part, &records),
-                            None => Ok(records),
+                            None => Ok((records, Vec::new())),
                         };
                         let node = part.id;
-                        let records =
+                        let (records, unequal) =
                             opened.map_err(|failure| RunError::Failed { node, failure })?;
+                        self.unequal = seal::ways(part, &unequal);
+                        if !self.unequal.is_empty() {
+                            continue;
+                        }
                         self.is_finished = true;
                         if let Some(by) = self.node.ended_by().filter(|by| *by != part.id) {
                             let (name, round) = (part.name(by), self.node.round());
@@ -362,7 +410,7 @@ impl Rounds {
             Event::Frame { from, bytes } => Input::Frame { from, bytes },
             Event::Piece { from, length, bytes } => Input::Piece { from, length, bytes },
             Event::Taken(peer) => Input::Taken(peer),
-            Event::Computed(input) => input,
+            Event::Computed(input) => return self.input(part, input, out),
             Event::Restarted { peer, because } => {
                 self.because = because;
                 return Err(RunError::Restarted(peer));
@@ -429,6 +477,11 @@ impl Rounds {
         {
             self.because = self.statements.report_of(node).map(|report| report.because.clone());
             return Err(RunError::Restarted(node));
+        }
+        self.agree(part)?;
+        if self.initial.is_none() {
+            let first = std::mem::take(&mut self.first);
+            first.into_iter().try_for_each(|input| self.feed(part, input, out))?;
         }
         let begun = self.not_begun.iter().filter(|peer| self.statements.begins_here(**peer));
         for peer in begun.copied().collect::<Vec<_>>() {
@@ -609,10 +662,10 @@ impl Rounds {
         progress: Instant,
     ) -> (String, Vec<NodeId>) {
         let (name, round) = (part.name(part.id), self.node.round());
-        let waits_for = self.node.waiting_for().filter(|(_, peers)| !peers.is_empty());
-        let Some((_, peers)) = waits_for else {
+        let peers = self.awaits();
+        if peers.is_empty() {
             return (format!("node {name} {does} in round {round}"), Vec::new());
-        };
+        }
         let chain = facts.paces.chain(part.id, &peers);
         let mut text = format!("node {name} {does} in round {round} for {}", part.names(&peers));
         for pair in chain.windows(2) {
@@ -655,7 +708,7 @@ impl Rounds {
         } else if waited < pace::TOLD || facts.computing {
             Vec::new()
         } else {
-            self.node.waiting_for().map_or(Vec::new(), |(_, peers)| peers)
+            self.awaits()
         };
         let slow = self.meter.turn(now, self.node.round().0, &facts.paces);
         out.push(Effect::Pace { waits_for, share: self.meter.share() });

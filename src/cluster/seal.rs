@@ -1,18 +1,22 @@
-//! What came down the spanning tree is what all have given: checked before any result is written.
+//! The same came down the spanning tree to all: checked before the first round, and before any
+//! result is written.
 //!
+//! * Upon an initial model: this node signs what identifies it. It begins once all nodes have
+//!   signed the same. Otherwise two honest nodes could begin at different models, and each would
+//!   find that its copy of the other one differs.
 //! * Upon this node's record of the run: it signs it, with what identifies the sums and the mean
 //!   that it got. A record passes through other nodes, which can leave it out only.
 //! * Upon the records of all nodes: each must have the signature of its node. Otherwise the
 //!   neighbour on the way to that node has changed it.
-//! * Upon a record of the root with another mean, or other sums, than this node got: a node on the
-//!   path from the root has changed them. It is the first one above this node whose record differs
-//!   from that of this node.
+//! * Upon something else that a neighbour in the tree has signed: it is at fault. If one further
+//!   away has, this node waits for the neighbour on the way to it, which finds who is at fault or
+//!   is late.
 //!
 //! A root that is hostile itself can form another plain mean, as any node can by its own model. It
 //! cannot give different ones to different nodes without signing one of them. Sums, and a mean that
 //! withstands wrong models, are formed by each node of what all have signed (`gossip::tree`).
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -68,15 +72,16 @@ impl Seals {
         self.own.clone()
     }
 
-    /// The records of all nodes without their signatures.
+    /// The records of all nodes without their signatures, and the nodes to which other sums or
+    /// another mean came.
     ///
     /// # Errors
-    /// If one is not what its node has signed, or the root has formed other sums or another mean.
+    /// If one is not what its node has signed, or a neighbour in the tree got something else.
     pub(crate) fn open(
         &self,
         part: &Part<'_>,
         records: &[Vec<u8>],
-    ) -> Result<Vec<Vec<u8>>, Failure> {
+    ) -> Result<(Vec<Vec<u8>>, Vec<NodeId>), Failure> {
         let tree = part.topology().spanning_tree();
         let mut opened = Vec::with_capacity(records.len());
         for (node, bytes) in records.iter().enumerate() {
@@ -98,33 +103,41 @@ impl Seals {
             }
             opened.push((sealed.given, sealed.record));
         }
-        self.compare(part, &tree, &opened)?;
-        Ok(opened.into_iter().map(|(_, record)| record).collect())
-    }
-
-    /// Compares what this node got with what the root has formed.
-    fn compare(
-        &self,
-        part: &Part<'_>,
-        tree: &SpanningTree,
-        opened: &[(Given, Vec<u8>)],
-    ) -> Result<(), Failure> {
-        let given = |node: NodeId| opened[node.index()].0;
-        let path = || std::iter::successors(tree.parent(part.id), |node| tree.parent(*node));
-        let Some(root) = path().last().filter(|root| given(*root) != self.given) else {
-            return Ok(());
-        };
-        let peer = path().find(|node| given(*node) != self.given).unwrap_or(root);
-        let what = match given(root).setup == self.given.setup {
+        let given = |node: NodeId| Some(opened[node.index()].0);
+        let what = |theirs: Given| match theirs.setup == self.given.setup {
             true => "mean",
             false => "sums over all nodes' rows",
         };
-        let (name, root) = (part.name(part.id), part.name(root));
-        let reason = format!(
-            "the {what} that node {name} got is not what node {root} has formed and signed"
-        );
-        Err(Failure::Peer { peer, reason })
+        let unequal = unequal(part, given, self.given, what)?;
+        Ok((opened.into_iter().map(|(_, record)| record).collect(), unequal))
     }
+}
+
+/// The nodes that have not signed that the same came to them over the tree as to this one.
+///
+/// # Errors
+/// If a neighbour in the tree has signed that something else came to it. One of the two ends of
+/// that link says something false. So only its two ends know which, and the honest one refuses the
+/// other.
+pub(crate) fn unequal<T: Copy + PartialEq>(
+    part: &Part<'_>,
+    signed: impl Fn(NodeId) -> Option<T>,
+    own: T,
+    what: impl Fn(T) -> &'static str,
+) -> Result<Vec<NodeId>, Failure> {
+    let tree = part.topology().spanning_tree();
+    let near = tree.children(part.id).iter().copied().chain(tree.parent(part.id));
+    for peer in near {
+        if let Some(theirs) = signed(peer).filter(|theirs| *theirs != own) {
+            let (name, what) = (part.name(part.id), what(theirs));
+            let reason = format!(
+                "it has signed another {what} than the one that went over its link with node {name}"
+            );
+            return Err(Failure::Peer { peer, reason });
+        }
+    }
+    let all = (0..part.topology().nodes()).map(NodeId::from);
+    Ok(all.filter(|node| *node != part.id && signed(*node) != Some(own)).collect())
 }
 
 /// The bytes that the signature of a node covers, besides its membership and its attempt.
@@ -139,6 +152,12 @@ pub(crate) fn seal(signer: &dyn Signer, given: Given, record: Vec<u8>) -> Vec<u8
     let signature = signer.sign(&statement(given, &record));
     let sealed = Sealed { record, given, signature };
     bincode::serde::encode_to_vec(sealed, bincode::config::standard()).expect("a record serialises")
+}
+
+/// The neighbours on the way to these nodes in the tree.
+pub(crate) fn ways(part: &Part<'_>, nodes: &[NodeId]) -> BTreeSet<NodeId> {
+    let tree = part.topology().spanning_tree();
+    nodes.iter().map(|node| toward(&tree, part.id, *node)).collect()
 }
 
 /// The neighbour on the way to a node in the tree; of itself, the one from which all came.
@@ -204,7 +223,12 @@ mod tests {
 
     fn blamed(design: &Design, (seals, records): &(Vec<Seals>, Vec<Vec<u8>>), me: u32) -> String {
         match seals[me as usize].open(&part(design, me), records) {
-            Ok(records) => format!("{records:?}"),
+            Ok((records, unequal)) if unequal.is_empty() => format!("{records:?}"),
+            Ok((_, unequal)) => {
+                let ways = ways(&part(design, me), &unequal);
+                let ways: Vec<String> = ways.iter().map(ToString::to_string).collect();
+                format!("waits for {}", ways.join(", "))
+            }
             Err(Failure::Peer { peer, reason }) => format!("{peer}: {reason}"),
             Err(other) => format!("{other:?}"),
         }
@@ -241,15 +265,20 @@ mod tests {
     #[test]
     fn one_that_gives_another_mean_is_named() {
         let whole = design();
-        // Node 1 has signed what it got, and gives another mean to nodes 2 and 3.
-        let all = sealed([5, 5, 6, 6]);
-        let text = "1: the mean that node NODE got is not what node 0 has formed and signed";
-        for me in [2, 3] {
-            let text = text.replace("NODE", &me.to_string());
-            assert_eq!(blamed(&whole.design, &all, me), text);
-        }
-        for me in [0, 1] {
-            assert_eq!(blamed(&whole.design, &all, me), "[[0], [1], [2], [3]]");
-        }
+        let at_fault = |peer: u32, me: u32| {
+            format!(
+                "{peer}: it has signed another mean than the one that went over its link with \
+                 node {me}"
+            )
+        };
+        // Node 1 gives another mean to nodes 2 and 3. It signs what it got, or what it gives.
+        let [truth, lie] = [[5, 5, 6, 6], [5, 6, 6, 6]].map(sealed);
+        assert_eq!(blamed(&whole.design, &truth, 2), at_fault(1, 2));
+        assert_eq!(blamed(&whole.design, &lie, 0), at_fault(1, 0));
+        // The others have no proof. They wait for the neighbour on the way.
+        assert_eq!(blamed(&whole.design, &truth, 0), "waits for 1");
+        assert_eq!(blamed(&whole.design, &truth, 3), "waits for 2");
+        assert_eq!(blamed(&whole.design, &lie, 2), "waits for 1");
+        assert_eq!(blamed(&whole.design, &lie, 3), "waits for 2");
     }
 }

@@ -60,7 +60,7 @@ use crate::{
 const MOST_SHARED: usize = 32;
 
 /// The other statements that are retained of one node: one of each kind, and a second report.
-const MOST_OTHERS: usize = 7;
+const MOST_OTHERS: usize = 8;
 
 /// The vectors of a neighbour that wait for its statements.
 const MOST_SEEN: usize = 64;
@@ -124,6 +124,8 @@ pub enum Said {
     Links(Links),
     /// It begins or continues at the place with this digest.
     Begins(u64),
+    /// The initial model that nodes have given came to it with this fingerprint.
+    Initial([u8; 16]),
     /// All its neighbours have a copy of this vector.
     Shared(Shared),
     /// Its checkpoint after this many rounds is durable.
@@ -487,7 +489,7 @@ impl Statements {
             }
             Said::Saved(rounds) => *rounds <= self.rounds,
             Said::Schedule(schedule) => schedule.next <= self.rounds,
-            Said::Begins(_) | Said::Written(_) => true,
+            Said::Begins(_) | Said::Initial(_) | Said::Written(_) => true,
         };
         says && node.index() < self.numbers.len() && signature.len() <= keys::LONGEST
     }
@@ -671,6 +673,14 @@ impl Statements {
         })
     }
 
+    /// The fingerprint of the initial model that came to a node.
+    pub(crate) fn initial(&self, node: NodeId) -> Option<[u8; 16]> {
+        self.find(node, |said| match said {
+            Said::Initial(fingerprint) => Some(*fingerprint),
+            _ => None,
+        })
+    }
+
     /// The number of the results that a node has written.
     pub(crate) fn written(&self, node: NodeId) -> Option<u64> {
         self.find(node, |said| match said {
@@ -717,7 +727,9 @@ impl OfNode {
             (Said::Saved(known), Said::Saved(new)) => new > known,
             (Said::Schedule(known), Said::Schedule(new)) => new.number > known.number,
             (Said::Links(known), Said::Links(new)) => new.number > known.number,
-            (Said::Written(_), Said::Written(_)) | (Said::Begins(_), Said::Begins(_)) => false,
+            (Said::Written(_), Said::Written(_))
+            | (Said::Initial(_), Said::Initial(_))
+            | (Said::Begins(_), Said::Begins(_)) => false,
             _ => true,
         };
         match said {

@@ -91,7 +91,7 @@ impl World<'_> {
     pub(super) fn has_checkpoint(&mut self, round: u64) -> bool {
         let has = |node: &NodeId| {
             let program = self.machines[node.index()].program.as_ref();
-            program.is_some_and(|program| program.checkpoints.newest() == round)
+            program.is_some_and(|program| program.checkpoints.rounds().contains(&round))
         };
         let is_next = self.by_checkpoint.last().is_some_and(|(next, _)| next.0 == round);
         if !is_next || !self.membership.members.iter().all(has) {

@@ -17,7 +17,8 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lie {
     /// It changes these frames of the spanning tree, which go down: what others have given or,
-    /// where the root has formed something of that, the result.
+    /// where the root has formed something of that, the result. An initial model only for its last
+    /// neighbour.
     Tree(u8),
     /// It changes what others give to these flights of the tree, on its way up.
     Up(u8),
@@ -60,6 +61,10 @@ impl Liar {
             frame::seal(&Header { replica: None, ..header }, None, &mut changed);
             return Arc::new(changed);
         }
+        let is_last = whole.design.topology.neighbours(self.node).last() == Some(&to);
+        if self.lie == Lie::Tree(INITIAL) && !is_last {
+            return frame;
+        }
         if self.lie == Lie::Stops && header.at.flight < LAST_CALL && header.at.round.0 >= 10 {
             self.times += 1;
             let other = if self.node.0 == 0 { 1u32 } else { 0 };
@@ -78,7 +83,7 @@ impl Liar {
         let is_formed = whole.design.node(self.node, None, Readers::Everyone).liars.is_none();
         let number = match (is_down, header.at.flight) {
             (true, SUMMARY) => payload.len().checked_sub(1),
-            (true, MEAN) if is_formed => payload.len().checked_sub(4),
+            (true, MEAN | INITIAL) if is_formed => payload.len().checked_sub(4),
             (_, TALLY) => (payload.len() > SIGNED).then_some(SIGNED),
             (_, _) => of_another(self.node, payload),
         };

@@ -365,6 +365,7 @@ impl World<'_> {
                 program.inputs.push_back(Input::Core(gossip::Input::Record(record)));
             }
             gossip::Effect::Shared { .. }
+            | gossip::Effect::Initial { .. }
             | gossip::Effect::Snapshot(_)
             | gossip::Effect::Finished(_)
             | gossip::Effect::Failed(_) => unreachable!("the cluster handles these"),

@@ -110,6 +110,30 @@ pub enum Input {
     Snapshot(Round),
 }
 
+impl Input {
+    /// Whether it comes of [`Effect::Compute`].
+    pub(crate) fn is_of_gradient(&self) -> bool {
+        matches!(
+            self,
+            Input::Part { .. }
+                | Input::Tally { .. }
+                | Input::Computed { .. }
+                | Input::ComputeFailed { .. }
+                | Input::Diverged { .. }
+        )
+    }
+
+    /// The model that it returns.
+    pub(crate) fn into_model(self) -> Option<Vec<f32>> {
+        match self {
+            Input::Computed { x, .. }
+            | Input::ComputeFailed { x, .. }
+            | Input::Diverged { x, .. } => Some(x),
+            _ => None,
+        }
+    }
+}
+
 /// An action for the driver.
 #[derive(Debug, PartialEq)]
 pub enum Effect {
@@ -157,6 +181,11 @@ pub enum Effect {
     },
     /// The setup is complete: the merged setup records of all nodes.
     Prepared(Vec<u8>),
+    /// The model at which all nodes begin has come over the tree, if nodes give it.
+    Initial {
+        /// The first half of its SHA-256.
+        fingerprint: [u8; 16],
+    },
     /// This node has done a round of the run.
     RoundDone(RoundDone),
     /// The state that [`Input::Snapshot`] asked for.

@@ -58,6 +58,7 @@ use super::{
     },
 };
 use crate::{
+    digest::Hasher,
     mixing::Topology,
     state::State,
     units::{NodeId, Round},
@@ -558,6 +559,9 @@ impl Node {
             Stage::Initial(model) => {
                 self.local.x = model.into_mean();
                 self.transfer.forget_buffers();
+                let mut hasher = Hasher::default();
+                hasher.add_floats(&self.local.x);
+                out.push(Effect::Initial { fingerprint: hasher.fingerprint() });
                 self.begin_rounds()
             }
             Stage::Mean(mean) => {

@@ -319,7 +319,7 @@ impl<'a> Network<'a> {
                 self.inputs = inputs;
             }
             // Nobody signs anything here.
-            Effect::Shared { .. } => {}
+            Effect::Shared { .. } | Effect::Initial { .. } => {}
             Effect::Send { to, frame } => self.send(id, to, &frame),
             Effect::Recycle { from, buffer } => {
                 self.lines.release(from, id);

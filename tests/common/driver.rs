@@ -267,6 +267,7 @@ impl Game {
                 self.played.snapshots.insert(node, *snapshot);
             }
             Effect::Shared { .. }
+            | Effect::Initial { .. }
             | Effect::Prepared(_)
             | Effect::RoundDone(_)
             | Effect::Save(_) => {}

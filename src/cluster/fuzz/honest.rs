@@ -59,12 +59,14 @@ pub(super) fn reports_of_all(table: &Table) -> Batch {
     batch
 }
 
-/// All others say that they begin at the same place as the node.
+/// All others say that they begin at the same place as the node, and with the same initial model.
 pub(super) fn begin(table: &mut Table) {
     let Some(from) = table.linked_member() else { return };
     let (me, members) = table.place();
     let others = (0..members).map(NodeId::from).filter(|node| *node != me);
+    let said = [Some(Said::Begins(table.begins)), table.initial.map(Said::Initial)];
+    let of_node = |node| said.iter().flatten().map(move |said| (node, said.clone()));
     let statements: Vec<Statement> =
-        others.map(|node| table.signed(node, Said::Begins(table.begins))).collect();
+        others.flat_map(of_node).map(|(node, said)| table.signed(node, said)).collect();
     table.event(Event::Told { from, batch: statements.into() });
 }

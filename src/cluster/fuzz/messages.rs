@@ -175,7 +175,8 @@ pub(super) fn reports(bytes: &mut Bytes<'_>, table: &Table) -> Vec<Statement> {
 }
 
 pub(super) fn schedule(bytes: &mut Bytes<'_>, table: &Table) -> Vec<Statement> {
-    let said = match bytes.byte() % 4 {
+    let said = match bytes.byte() % 5 {
+        4 => Said::Initial([bytes.byte(); 16]),
         0 => Said::Written(bytes.number(table.round)),
         1 => Said::Shared(Shared {
             round: bytes.number(table.round),

@@ -254,7 +254,7 @@ impl Peers {
                 self.lines.entry((from, node)).or_default().held = false;
             }
             Effect::Prepared(merged) => self.merged = merged,
-            Effect::Shared { .. } => {}
+            Effect::Shared { .. } | Effect::Initial { .. } => {}
             Effect::Snapshot(snapshot) => {
                 let (rounds, number) = (snapshot.rounds.0, self.numbers[node.index()]);
                 let (membership, merged) = (self.membership, self.merged.clone());

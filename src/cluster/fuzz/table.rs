@@ -101,6 +101,8 @@ pub(super) struct Table {
     pub round: u64,
     /// Identifies the place at which the rounds begin.
     pub begins: u64,
+    /// Identifies the initial model that has come to the node, if it has signed one.
+    pub initial: Option<[u8; 16]>,
     pub schedule: CheckpointSchedule,
     pub paces: Paces,
     /// What the facts of the next tick say.
@@ -136,6 +138,7 @@ impl Table {
             saved: Saved::default(),
             round: 0,
             begins: 0,
+            initial: None,
             schedule: CheckpointSchedule::default(),
             paces: Paces::default(),
             waited: Duration::ZERO,
@@ -343,7 +346,11 @@ impl Table {
             Effect::Open(opening) => self.open(&opening),
             Effect::SendNews { to, news } => self.send_news(to, news),
             Effect::Tell(all) => {
-                let all = all.statements.iter();
+                let (all, (me, _)) = (all.statements.iter(), self.place());
+                self.initial = all.clone().find_map(|(_, statement)| match statement.said {
+                    Said::Initial(model) if statement.node == me => Some(model),
+                    _ => None,
+                });
                 let mut schedules = all.filter_map(|(_, statement)| match statement.said {
                     Said::Schedule(schedule) => Some(schedule),
                     _ => None,
@@ -419,6 +426,7 @@ impl Table {
             }
             gossip::Effect::Shared { .. } | gossip::Effect::Save(_) => {}
             gossip::Effect::Snapshot(_)
+            | gossip::Effect::Initial { .. }
             | gossip::Effect::Finished(_)
             | gossip::Effect::Failed(_) => unreachable!("the cluster handles these"),
         }

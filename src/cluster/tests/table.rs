@@ -125,6 +125,7 @@ fn says(statement: &Statement) -> String {
             format!("{node} is linked with {up} of {all}")
         }
         Said::Begins(_) => format!("{node} begins"),
+        Said::Initial(_) => format!("{node} initial"),
         Said::Shared(vector) => format!("{node} shared {}", vector.round),
         Said::Saved(rounds) => format!("{node} saved {rounds}"),
         Said::Schedule(schedule) => format!("{node} schedules {}", schedule.next),

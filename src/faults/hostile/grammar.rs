@@ -76,6 +76,9 @@ pub(super) fn message(kind: Kind, rng: &mut Sequence, known: &Known<'_>) -> Opti
             Said::Links(links)
         }),
         Kind::Begins => states(rng, known, |rng| Said::Begins(rng.word())),
+        Kind::Initial => {
+            states(rng, known, |rng| Said::Initial(u128::from(rng.word()).to_le_bytes()))
+        }
         Kind::Views | Kind::RaisedViews | Kind::FinalViews if known.chooses => {
             let news = News { views: vec![(known.me, view(kind, rng, known))] };
             news.is_valid(known.topology).then_some(Message::Chooses(news))

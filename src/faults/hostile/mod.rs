@@ -34,10 +34,12 @@ const MILLI: u64 = 1_000_000;
 /// What a hostile member does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// That it has any checkpoints, is linked with any neighbours, has begun anywhere.
+    /// That it has any checkpoints, is linked with any neighbours, has begun anywhere, with any
+    /// initial model.
     Reports,
     Links,
     Begins,
+    Initial,
     /// That it has any results.
     Written,
     /// Its own views with any links: of the newest membership, of a later one, and of the end.
@@ -76,10 +78,11 @@ pub(super) enum Kind {
 }
 
 /// All of them.
-pub(super) const ALL: [Kind; 22] = [
+pub(super) const ALL: [Kind; 23] = [
     Kind::Reports,
     Kind::Links,
     Kind::Begins,
+    Kind::Initial,
     Kind::Written,
     Kind::Views,
     Kind::RaisedViews,

@@ -481,7 +481,7 @@ fn parts_of_an_update_leave_before_the_whole() {
     let header = Header { at: at(0, 1, 0), replica: Some(frame::replica_digest(&x)) };
     frame::seal(&header, None, &mut last);
     // All nodes have the same model.
-    let mut hasher = crate::digest::Hasher::default();
+    let mut hasher = Hasher::default();
     hasher.add_number(0);
     hasher.add_bytes(&last[15..19]);
     hasher.add_floats(&x[..1]);

@@ -148,6 +148,7 @@ impl Driver<'_> {
                 inputs.push_back(Input::Core(gossip::Input::Record(record)));
             }
             gossip::Effect::Shared { .. }
+            | gossip::Effect::Initial { .. }
             | gossip::Effect::Snapshot(_)
             | gossip::Effect::Finished(_)
             | gossip::Effect::Failed(_) => unreachable!("the cluster handles these"),
@@ -287,7 +288,7 @@ impl Driver<'_> {
         let Remains { node, lent, numbers } = remains;
         let Some(work) = &self.work else { return };
         let queued = self.inputs.drain(..).find_map(|input| match input {
-            Input::Core(input) => returned(input),
+            Input::Core(input) => input.into_model(),
             _ => None,
         });
         let request = |effect: Effect| match effect {
@@ -302,7 +303,7 @@ impl Driver<'_> {
                 && let Some(Ok(event)) = self.links.as_ref().map(|links| links.next(Duration::ZERO))
             {
                 if let Event::Computed(input) = event {
-                    x = returned(input);
+                    x = input.into_model();
                 }
             }
             if x.is_some() || !waits || Instant::now() >= until {
@@ -326,16 +327,6 @@ impl Driver<'_> {
         let own = OwnModel { rounds, x: snapshot.into_model().into(), traffic, links };
         let own = renumbered(own, &self.members);
         self.observer.save(Elapsed { time, computing }, own);
-    }
-}
-
-/// The model that an input of the core returns.
-fn returned(input: gossip::Input) -> Option<Vec<f32>> {
-    match input {
-        gossip::Input::Computed { x, .. }
-        | gossip::Input::ComputeFailed { x, .. }
-        | gossip::Input::Diverged { x, .. } => Some(x),
-        _ => None,
     }
 }
 

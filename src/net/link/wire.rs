@@ -336,6 +336,7 @@ mod tests {
                     }),
                     Said::Links(Links { number: 2, attempts: vec![None, Some(3)] }),
                     Said::Begins(4),
+                    Said::Initial([5; 16]),
                     Said::Shared(Shared { round: 16, flight: 1, fingerprint: [2; 16] }),
                     Said::Saved(7),
                     Said::Schedule(CheckpointSchedule { number: 1, next: 20 }),

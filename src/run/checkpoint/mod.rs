@@ -324,7 +324,7 @@ impl Checkpoints {
     }
 
     /// The rounds of which there are files, ascending.
-    fn rounds(&self) -> Vec<u64> {
+    pub(crate) fn rounds(&self) -> Vec<u64> {
         let round = |name: String| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok();
         let names = self.disk.names(&self.folder).unwrap_or_default();
         let mut rounds: Vec<u64> = names.into_iter().filter_map(round).collect();
