@@ -2,6 +2,8 @@
 //!
 //! * Upon frames, gradients and all else that the core knows: [`gossip::Node`] takes it. Its
 //!   snapshots become checkpoints; its other effects are the driver's.
+//! * Upon an initial model from the tree: this node says which one. Its first gradient is used once
+//!   all nodes have got the same.
 //! * Upon a neighbour whose program was started again: all go back to a checkpoint.
 //! * Upon a link that does not return, or a neighbour that leaves: members are chosen again if the
 //!   run may continue without it; otherwise the core ends with that reason. What a neighbour says
