@@ -550,15 +550,14 @@ impl<'a> Cluster<'a> {
             Checkpointing::new(now, when, &self.part, &at)
         });
         let mut config = self.config.take().expect("it is made when links are opened");
-        let signer = self.terms.confirms.then(|| -> Arc<dyn Signer> {
+        config.signer = self.terms.confirms.then(|| -> Arc<dyn Signer> {
             Arc::new(OfMembers::new(&self.terms.keys, &self.part, at.attempts.clone()))
         });
-        config.signer.clone_from(&signer);
         self.guards = at.guards;
         config.guards = self.guards;
         let statements = self.statements.take().expect("they are made when links are opened");
         let (limits, saves) = (self.terms.limits, (saves, statements));
-        let mut rounds = Rounds::new(now, config, (at, restored), saves, limits, signer);
+        let mut rounds = Rounds::new(now, config, (at, restored), saves, limits);
         (self.has_results, self.idle) = (false, 0);
         let started = rounds.start(&self.part, early, out);
         self.phase = Phase::Rounds(Box::new(rounds));

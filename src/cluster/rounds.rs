@@ -17,7 +17,6 @@
 
 use std::{
     collections::BTreeSet,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -27,7 +26,7 @@ use super::{
     event::Event,
     message::{Beginning, Origin},
     part::Part,
-    seal::{self, Given, Seals},
+    seal::{self, Given},
     statements::{Batch, Said, Shared, Statements},
     waiting::{
         limits::{ANSWER, Limits, WARNING_INTERVAL},
@@ -37,7 +36,7 @@ use super::{
 };
 use crate::{
     drive::{Absence, Change, RunError, Waiting},
-    gossip::{self, Input, Node, NodeConfig, Rejoin, snapshot::Snapshot, tree::Signer},
+    gossip::{self, Input, Node, NodeConfig, Rejoin, snapshot::Snapshot},
     run::checkpoint::Written,
     units::{NodeId, Round},
 };
@@ -82,8 +81,8 @@ pub(crate) struct Rounds {
     lent: Option<Vec<f32>>,
     /// Identifies the results, once they are formed.
     written: Option<Written>,
-    /// Signs this node's record, and checks those of all.
-    seals: Option<Seals>,
+    /// What has come over the tree to this node, if nodes sign that.
+    given: Option<Given>,
     is_finished: bool,
 }
 
@@ -114,7 +113,7 @@ fn core(config: NodeConfig, at: &Beginning, restored: Option<Restored>) -> Node 
 
 impl Rounds {
     /// A node that begins there now, or continues; `saves` are its checkpoints, if it writes any.
-    /// With `signer` it signs its record, and compares the vectors of its neighbours with what they
+    /// With a signer it signs its record, and compares the vectors of its neighbours with what they
     /// have signed.
     pub(crate) fn new(
         now: Instant,
@@ -122,15 +121,14 @@ impl Rounds {
         (at, restored): (Beginning, Option<Restored>),
         (saves, mut statements): (Option<Checkpointing>, Statements),
         limits: Limits,
-        signer: Option<Arc<dyn Signer>>,
     ) -> Rounds {
         statements.begin(at.place());
         let not_begun = config.topology.neighbours(config.id).iter().copied().collect();
         let kept = restored.as_ref().filter(|_| !at.from_mean);
         let merged = kept.map_or(&[][..], |kept| &kept.merged);
-        let seals = signer.map(|signer| Seals::new(signer, merged));
+        let given = config.signer.is_some().then(|| Given { setup: Given::setup(merged), mean: 0 });
         Rounds {
-            seals,
+            given,
             node: core(config, &at, restored),
             saves,
             statements,
@@ -258,8 +256,8 @@ impl Rounds {
         out: &mut Vec<Effect>,
     ) -> Result<(), RunError> {
         self.moves = true;
-        let input = match (input, &mut self.seals) {
-            (Input::Record(record), Some(seals)) => Input::Record(seals.seal(record)),
+        let input = match (input, self.given) {
+            (Input::Record(record), Some(given)) => Input::Record(seal::seal(given, record)),
             (input, _) if self.initial.is_some() && input.is_of_gradient() => {
                 self.first.push(input);
                 return Ok(());
@@ -296,13 +294,13 @@ impl Rounds {
                         next = self.write(snapshot, out).map(Input::Snapshot);
                     }
                     gossip::Effect::Prepared(merged) => {
-                        if let Some(seals) = &mut self.seals {
-                            seals.given.setup = Given::setup(&merged);
+                        if let Some(given) = &mut self.given {
+                            given.setup = Given::setup(&merged);
                         }
                         out.push(Effect::Core(gossip::Effect::Prepared(merged)));
                     }
                     // Between the nodes of one process nobody signs anything.
-                    gossip::Effect::Initial { .. } if self.seals.is_none() => {}
+                    gossip::Effect::Initial { .. } if self.given.is_none() => {}
                     gossip::Effect::Initial { fingerprint } => {
                         self.initial = Some(fingerprint);
                         self.statements.say(Said::Initial(fingerprint));
@@ -313,8 +311,8 @@ impl Rounds {
                         }
                     }
                     gossip::Effect::Finished(records) => {
-                        let opened = match &self.seals {
-                            Some(seals) => seals.open(part, &records),
+                        let opened = match self.given {
+                            Some(given) => seal::open(part, given, &records),
                             None => Ok((records, Vec::new())),
                         };
                         let node = part.id;
@@ -339,8 +337,8 @@ impl Rounds {
                     }
                     gossip::Effect::Conclude { own, mean } => {
                         let written = Written::of(&mean, &self.history);
-                        if let Some(seals) = &mut self.seals {
-                            seals.given.mean = written.number;
+                        if let Some(given) = &mut self.given {
+                            given.mean = written.number;
                         }
                         self.written = Some(written);
                         out.push(Effect::Core(gossip::Effect::Conclude { own, mean }));
@@ -361,7 +359,7 @@ impl Rounds {
         vector: Shared,
         out: &mut Vec<Effect>,
     ) -> Result<(), RunError> {
-        match (&self.seals, of == part.id) {
+        match (self.given, of == part.id) {
             (None, _) => {}
             (Some(_), true) => {
                 self.statements.say(Said::Shared(vector));

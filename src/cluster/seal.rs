@@ -4,10 +4,8 @@
 //! * Upon an initial model: this node signs what identifies it. It begins once all nodes have
 //!   signed the same. Otherwise two honest nodes could begin at different models, and each would
 //!   find that its copy of the other one differs.
-//! * Upon this node's record of the run: it signs it, with what identifies the sums and the mean
-//!   that it got. A record passes through other nodes, which can leave it out only.
-//! * Upon the records of all nodes: each must have the signature of its node. Otherwise the
-//!   neighbour on the way to that node has changed it.
+//! * Upon this node's record of the run: it says with it what identifies the sums and the mean that
+//!   it got, and signs both. Each node checks the records of others before it passes them on.
 //! * Upon something else that a neighbour in the tree has signed: it is at fault. If one further
 //!   away has, this node waits for the neighbour on the way to it, which finds who is at fault or
 //!   is late.
@@ -16,17 +14,13 @@
 //! cannot give different ones to different nodes without signing one of them. Sums, and a mean that
 //! withstands wrong models, are formed by each node of what all have signed (`gossip::tree`).
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::part::Part;
-use crate::{
-    gossip::{Failure, tree::Signer},
-    mixing::SpanningTree,
-    units::NodeId,
-};
+use crate::{gossip::Failure, mixing::SpanningTree, units::NodeId};
 
 /// What identifies the merged setup record and the mean that a node got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,74 +37,37 @@ impl Given {
     }
 }
 
-/// A record of the run, and what its node says with it.
-#[derive(Serialize, Deserialize)]
-struct Sealed {
-    record: Vec<u8>,
-    given: Given,
-    signature: Vec<u8>,
+/// The record of a node, and what came to it over the tree.
+pub(crate) fn seal(given: Given, record: Vec<u8>) -> Vec<u8> {
+    bincode::serde::encode_to_vec((given, record), bincode::config::standard())
+        .expect("a record serialises")
 }
 
-/// Signs the record of this node, and checks those of all.
-pub(crate) struct Seals {
-    signer: Arc<dyn Signer>,
-    pub given: Given,
-    /// This node's record, as it has sent it.
-    own: Vec<u8>,
-}
-
-impl Seals {
-    /// `merged` is the setup record of the checkpoint from which this node continues, if any.
-    pub(crate) fn new(signer: Arc<dyn Signer>, merged: &[u8]) -> Seals {
-        let given = Given { setup: Given::setup(merged), mean: 0 };
-        Seals { signer, given, own: Vec::new() }
+/// The records of all nodes, which they have signed with what came to them, and the nodes to which
+/// other sums or another mean came than to this one.
+///
+/// # Errors
+/// If one of those is a neighbour in the tree.
+pub(crate) fn open(
+    part: &Part<'_>,
+    own: Given,
+    sealed: &[Vec<u8>],
+) -> Result<(Vec<Vec<u8>>, Vec<NodeId>), Failure> {
+    let mut given = Vec::with_capacity(sealed.len());
+    let mut records = Vec::with_capacity(sealed.len());
+    for bytes in sealed {
+        let opened = bincode::serde::decode_from_slice(bytes, bincode::config::standard());
+        let opened: Option<((Given, Vec<u8>), usize)> = opened.ok();
+        let (theirs, record) = opened.map(|(opened, _)| opened).unzip();
+        given.push(theirs);
+        records.push(record.unwrap_or_default());
     }
-
-    /// This node's record with its signature.
-    pub(crate) fn seal(&mut self, record: Vec<u8>) -> Vec<u8> {
-        self.own = seal(&*self.signer, self.given, record);
-        self.own.clone()
-    }
-
-    /// The records of all nodes without their signatures, and the nodes to which other sums or
-    /// another mean came.
-    ///
-    /// # Errors
-    /// If one is not what its node has signed, or a neighbour in the tree got something else.
-    pub(crate) fn open(
-        &self,
-        part: &Part<'_>,
-        records: &[Vec<u8>],
-    ) -> Result<(Vec<Vec<u8>>, Vec<NodeId>), Failure> {
-        let tree = part.topology().spanning_tree();
-        let mut opened = Vec::with_capacity(records.len());
-        for (node, bytes) in records.iter().enumerate() {
-            let node = NodeId::from(node);
-            let changed = || {
-                let name = part.name(node);
-                let reason = format!("the record of node {name} is not what that node has signed");
-                Failure::Peer { peer: toward(&tree, part.id, node), reason }
-            };
-            if node == part.id && *bytes != self.own {
-                return Err(changed());
-            }
-            let sealed: Result<(Sealed, usize), _> =
-                bincode::serde::decode_from_slice(bytes, bincode::config::standard());
-            let (sealed, length) = sealed.map_err(|_| changed())?;
-            let statement = statement(sealed.given, &sealed.record);
-            if length != bytes.len() || !self.signer.verify(node, &statement, &sealed.signature) {
-                return Err(changed());
-            }
-            opened.push((sealed.given, sealed.record));
-        }
-        let given = |node: NodeId| Some(opened[node.index()].0);
-        let what = |theirs: Given| match theirs.setup == self.given.setup {
-            true => "mean",
-            false => "sums over all nodes' rows",
-        };
-        let unequal = unequal(part, given, self.given, what)?;
-        Ok((opened.into_iter().map(|(_, record)| record).collect(), unequal))
-    }
+    let what = |theirs: Given| match theirs.setup == own.setup {
+        true => "mean",
+        false => "sum over all nodes' rows",
+    };
+    let unequal = unequal(part, |node| given[node.index()], own, what)?;
+    Ok((records, unequal))
 }
 
 /// The nodes that have not signed that the same came to them over the tree as to this one.
@@ -140,27 +97,13 @@ pub(crate) fn unequal<T: Copy + PartialEq>(
     Ok(all.filter(|node| *node != part.id && signed(*node) != Some(own)).collect())
 }
 
-/// The bytes that the signature of a node covers, besides its membership and its attempt.
-fn statement(given: Given, record: &[u8]) -> Vec<u8> {
-    let statement = ("gradvine record", given, record);
-    bincode::serde::encode_to_vec(statement, bincode::config::standard())
-        .expect("a record serialises")
-}
-
-/// The record of a node, with its signature.
-pub(crate) fn seal(signer: &dyn Signer, given: Given, record: Vec<u8>) -> Vec<u8> {
-    let signature = signer.sign(&statement(given, &record));
-    let sealed = Sealed { record, given, signature };
-    bincode::serde::encode_to_vec(sealed, bincode::config::standard()).expect("a record serialises")
-}
-
 /// The neighbours on the way to these nodes in the tree.
 pub(crate) fn ways(part: &Part<'_>, nodes: &[NodeId]) -> BTreeSet<NodeId> {
     let tree = part.topology().spanning_tree();
     nodes.iter().map(|node| toward(&tree, part.id, *node)).collect()
 }
 
-/// The neighbour on the way to a node in the tree; of itself, the one from which all came.
+/// The neighbour on the way to another node in the tree.
 fn toward(tree: &SpanningTree, me: NodeId, node: NodeId) -> NodeId {
     let mut children = tree.children(me).iter();
     let below = children.find(|child| tree.is_below(node, **child)).copied();
@@ -171,24 +114,10 @@ fn toward(tree: &SpanningTree, me: NodeId, node: NodeId) -> NodeId {
 mod tests {
     use super::*;
     use crate::{
-        cluster::members::keys::{Keys, Named},
         drive::Membership,
         experiment::Experiment,
         run::{Design, Whole},
     };
-
-    /// The key of a node.
-    struct Signs(NodeId);
-
-    impl Signer for Signs {
-        fn sign(&self, statement: &[u8]) -> Vec<u8> {
-            Named(self.0).sign(statement)
-        }
-
-        fn verify(&self, node: NodeId, statement: &[u8], signature: &[u8]) -> bool {
-            Named(self.0).verify(node, statement, signature)
-        }
-    }
 
     /// The path 0 - 1 - 2 - 3, whose root is 0.
     fn design() -> Whole {
@@ -207,25 +136,16 @@ mod tests {
         Part::new(design, NodeId(node), Membership::all(4)).unwrap()
     }
 
-    fn seals(node: u32, mean: u64) -> Seals {
-        let mut seals = Seals::new(Arc::new(Signs(NodeId(node))), b"sums");
-        seals.given.mean = mean;
-        seals
-    }
-
-    /// The records of nodes that got these means.
-    fn sealed(means: [u64; 4]) -> (Vec<Seals>, Vec<Vec<u8>>) {
-        let mut all: Vec<Seals> = (0..4).map(|node| seals(node, means[node as usize])).collect();
-        let seal = |(node, seals): (usize, &mut Seals)| seals.seal(vec![node as u8]);
-        let records = all.iter_mut().enumerate().map(seal).collect();
-        (all, records)
-    }
-
-    fn blamed(design: &Design, (seals, records): &(Vec<Seals>, Vec<Vec<u8>>), me: u32) -> String {
-        match seals[me as usize].open(&part(design, me), records) {
+    /// What node `me` finds if nodes have signed that they got these means.
+    fn found(design: &Design, means: [u64; 4], me: u32) -> String {
+        let given = means.map(|mean| Given { setup: 7, mean });
+        let records: Vec<Vec<u8>> =
+            (0..4).map(|node| seal(given[node], vec![node as u8])).collect();
+        let part = part(design, me);
+        match open(&part, given[me as usize], &records) {
             Ok((records, unequal)) if unequal.is_empty() => format!("{records:?}"),
             Ok((_, unequal)) => {
-                let ways = ways(&part(design, me), &unequal);
+                let ways = ways(&part, &unequal);
                 let ways: Vec<String> = ways.iter().map(ToString::to_string).collect();
                 format!("waits for {}", ways.join(", "))
             }
@@ -237,29 +157,9 @@ mod tests {
     #[test]
     fn records_come_back_as_they_were_signed() {
         let whole = design();
-        let all = sealed([5; 4]);
         for me in 0..4 {
-            assert_eq!(blamed(&whole.design, &all, me), "[[0], [1], [2], [3]]");
+            assert_eq!(found(&whole.design, [5; 4], me), "[[0], [1], [2], [3]]");
         }
-    }
-
-    #[test]
-    fn one_that_changes_a_record_is_named_by_those_to_whom_it_gave_it() {
-        let whole = design();
-        let mut all = sealed([5; 4]);
-        // Node 1 gives the nodes below it another record of node 0, and one of node 3 to node 0.
-        all.1[0] = sealed([6; 4]).1[1].clone();
-        let text = "1: the record of node 0 is not what that node has signed";
-        assert_eq!(blamed(&whole.design, &all, 2), text);
-        let mut all = sealed([5; 4]);
-        all.1[3].push(0);
-        let text = "1: the record of node 3 is not what that node has signed";
-        assert_eq!(blamed(&whole.design, &all, 0), text);
-        // A node finds its own record, to the bit.
-        let mut all = sealed([5; 4]);
-        all.1[2] = sealed([6; 4]).1[2].clone();
-        let text = "1: the record of node 2 is not what that node has signed";
-        assert_eq!(blamed(&whole.design, &all, 2), text);
     }
 
     #[test]
@@ -272,13 +172,13 @@ mod tests {
             )
         };
         // Node 1 gives another mean to nodes 2 and 3. It signs what it got, or what it gives.
-        let [truth, lie] = [[5, 5, 6, 6], [5, 6, 6, 6]].map(sealed);
-        assert_eq!(blamed(&whole.design, &truth, 2), at_fault(1, 2));
-        assert_eq!(blamed(&whole.design, &lie, 0), at_fault(1, 0));
+        let (truth, lie) = ([5, 5, 6, 6], [5, 6, 6, 6]);
+        assert_eq!(found(&whole.design, truth, 2), at_fault(1, 2));
+        assert_eq!(found(&whole.design, lie, 0), at_fault(1, 0));
         // The others have no proof. They wait for the neighbour on the way.
-        assert_eq!(blamed(&whole.design, &truth, 0), "waits for 1");
-        assert_eq!(blamed(&whole.design, &truth, 3), "waits for 2");
-        assert_eq!(blamed(&whole.design, &lie, 2), "waits for 1");
-        assert_eq!(blamed(&whole.design, &lie, 3), "waits for 2");
+        assert_eq!(found(&whole.design, truth, 0), "waits for 1");
+        assert_eq!(found(&whole.design, truth, 3), "waits for 2");
+        assert_eq!(found(&whole.design, lie, 2), "waits for 1");
+        assert_eq!(found(&whole.design, lie, 3), "waits for 2");
     }
 }

@@ -614,6 +614,15 @@ fn kills_as_frequent_as_checkpoints_stop_no_run() {
     }
 }
 
+/// No honest node refuses another one.
+fn only_liar_is_refused(story: &Story, liar: u32) {
+    let honest = story.occurrences.iter().filter(|it| it.node != Some(NodeId(liar)));
+    let refusals = honest.filter_map(|it| it.text.split_once("this node refuses node "));
+    for (why, refused) in refusals {
+        assert!(refused.starts_with(&format!("{liar} for")), "{why}: {}", lines(story));
+    }
+}
+
 /// What goes down the spanning tree is changed on its way: no node keeps another result than most,
 /// and those above the liar keep theirs.
 #[test]
@@ -635,6 +644,7 @@ fn one_that_changes_what_comes_down_the_tree_is_found() {
         let said = ["has signed", "has not signed"];
         let named = said.iter().any(|said| told.contains(said));
         assert!(named || is_leaf, "{told}");
+        only_liar_is_refused(&story, node);
     }
 }
 
@@ -670,6 +680,7 @@ fn one_that_changes_what_others_give_is_found() {
         let (story, times) = world.run_with_liar();
         let told = format!("{lie:?} of {node}: {:?}\n{}", story.ended, lines(&story));
         assert_eq!(times > 0, passes_on, "{told}");
+        only_liar_is_refused(&story, node);
         assert_eq!(told.contains("has not signed what is said to be"), passes_on, "{told}");
         let others = || (0..6).filter(|other| *other != node as usize);
         assert!(others().all(|other| story.ended[other].is_none()), "{told}");
@@ -706,11 +717,7 @@ fn one_that_gives_different_initial_models_is_found_before_the_rounds() {
         let told = format!("{node} of {topology}: {:?}\n{}", story.ended, lines(&story));
         assert!(times > 0 && story.stuck.is_empty(), "{told}");
         assert!(told.contains("it has signed another initial model than"), "{told}");
-        let honest = story.occurrences.iter().filter(|it| it.node != Some(NodeId(node)));
-        let refusals = honest.filter_map(|it| it.text.split_once("this node refuses node "));
-        for (_, refused) in refusals {
-            assert!(refused.starts_with(&format!("{node} for")), "{told}");
-        }
+        only_liar_is_refused(&story, node);
         let nodes = whole.design.topology.nodes();
         let others = || (0..nodes).filter(|other| *other != node as usize);
         assert!(others().all(|other| story.ended[other].is_none()), "{told}");

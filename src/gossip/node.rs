@@ -429,7 +429,9 @@ impl Node {
             }
             Input::Record(record) => {
                 if matches!(self.stage, Stage::Concluding) {
-                    let records = Records::new(&self.trees.summary, self.id, record);
+                    let signatures = Some(&self.trees.averaging.signatures);
+                    let signatures = signatures.filter(|all| all.are_of_keys());
+                    let records = Records::new(&self.trees.summary, self.id, record, signatures);
                     self.flights.launch(self.trees.summary.launch(), &self.trees.summary);
                     self.stage = Stage::Summary(records);
                 }

@@ -59,7 +59,6 @@ struct Kept {
 pub(super) struct Peers {
     /// By their numbers among the members.
     cores: BTreeMap<NodeId, Node>,
-    signers: BTreeMap<NodeId, OfMembers>,
     lines: BTreeMap<(NodeId, NodeId), Line>,
     merged: Vec<u8>,
     membership: u64,
@@ -137,7 +136,6 @@ impl Peers {
             let keys: Arc<dyn Keys> = Arc::new(Named(number));
             let attempts = at.attempts.clone();
             let signer = OfMembers::new(&keys, part, attempts).of(node, &keys);
-            self.signers.insert(node, signer.clone());
             config.signer = Some(Arc::new(signer));
             let kept = self.kept.get(&(number, at.rounds));
             let kept = kept.filter(|_| !at.without.contains(&node));
@@ -265,7 +263,7 @@ impl Peers {
             }
             Effect::Conclude { mean, .. } => {
                 let (setup, mean) = (Given::setup(&self.merged), digest::short(&mean));
-                let record = seal(&self.signers[&node], Given { setup, mean }, vec![7; 8]);
+                let record = seal(Given { setup, mean }, vec![7; 8]);
                 work.push_back((node, Input::Record(record)));
             }
             Effect::Failed(_) => _ = self.cores.remove(&node),

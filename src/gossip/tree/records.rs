@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::plan::TreePlan;
+use super::{
+    plan::TreePlan,
+    signatures::{Signatures, split},
+};
 use crate::{
     compress::{Malformed, Payload},
     gossip::{
@@ -24,23 +27,38 @@ pub struct Records {
     nodes: usize,
     /// The largest record, in bytes.
     limit: usize,
+    flight: u8,
+    /// If each has the signature of its node.
+    signatures: Option<Signatures>,
     /// Ascending by node.
     held: Vec<(NodeId, Vec<u8>)>,
 }
 
 impl Records {
-    /// Starts with this node's own record.
+    /// Starts with this node's own record. With `signatures` its signature follows, and all are
+    /// checked: those of a neighbour before they are passed on.
     ///
     /// # Panics
     /// If the record exceeds the plan's limit.
-    pub(crate) fn new(plan: &TreePlan, node: NodeId, record: Vec<u8>) -> Records {
-        let limit = plan.record();
+    pub(crate) fn new(
+        plan: &TreePlan,
+        node: NodeId,
+        record: Vec<u8>,
+        signatures: Option<&Signatures>,
+    ) -> Records {
+        let (limit, flight) = (plan.record(), plan.launch().flight);
+        let record = match signatures {
+            Some(signatures) => signatures.sign(flight, record),
+            None => record,
+        };
         assert!(record.len() <= limit, "a record of {} bytes", record.len());
         Records {
             tree: Arc::clone(plan.tree()),
             height: plan.height(),
             nodes: plan.tree().below(ROOT),
             limit,
+            flight,
+            signatures: signatures.cloned(),
             held: vec![(node, record)],
         }
     }
@@ -55,7 +73,14 @@ impl Records {
         if self.held.len() < self.nodes {
             return Vec::new();
         }
-        self.held.into_iter().map(|(_, record)| record).collect()
+        let is_signed = self.signatures.is_some();
+        let content = |mut record: Vec<u8>| {
+            if let Some((content, _)) = split(&record).filter(|_| is_signed) {
+                record.truncate(content.len());
+            }
+            record
+        };
+        self.held.into_iter().map(|(_, record)| content(record)).collect()
     }
 
     /// Adds the records that a child has gathered: its own and those of all nodes below it, no
@@ -96,6 +121,9 @@ impl Records {
     }
 
     /// The records in these bytes, ascending by node.
+    ///
+    /// # Errors
+    /// If they are none, or a node has not signed its own.
     pub(super) fn parse(&self, bytes: &[u8]) -> Result<Vec<(NodeId, Vec<u8>)>, Malformed> {
         let malformed = |what: &str| Malformed(format!("records of a tree exchange: {what}"));
         let mut rest = bytes;
@@ -115,6 +143,9 @@ impl Records {
             }
             let (record, after) =
                 after.split_at_checked(length).ok_or_else(|| malformed("cut short"))?;
+            if let Some(signatures) = &self.signatures {
+                signatures.open(self.flight, node, record)?;
+            }
             records.push((node, record.to_vec()));
             rest = after;
         }

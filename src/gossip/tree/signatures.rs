@@ -39,6 +39,11 @@ impl Signatures {
         Signatures(signer)
     }
 
+    /// Whether nodes have keys.
+    pub(crate) fn are_of_keys(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// The record of this node in a flight, with its signature behind it.
     pub(super) fn sign(&self, flight: u8, mut record: Vec<u8>) -> Vec<u8> {
         record.extend(self.signature(flight, &record));

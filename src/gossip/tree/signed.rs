@@ -18,12 +18,10 @@ use crate::{
 /// Gathers the signed records of all nodes, and passes them on.
 #[derive(Debug)]
 pub(super) struct Signed {
-    flight: u8,
     height: u16,
     root: bool,
     /// Whether they go down to all nodes.
     passes_on: bool,
-    signatures: Signatures,
     records: Records,
 }
 
@@ -38,14 +36,11 @@ impl Signed {
         record: Vec<u8>,
         signatures: &Signatures,
     ) -> Signed {
-        let flight = plan.launch().flight;
         Signed {
-            flight,
             height: plan.height(),
             root: plan.is_root(node),
             passes_on: plan.passes_on(),
-            signatures: signatures.clone(),
-            records: Records::new(plan, node, signatures.sign(flight, record)),
+            records: Records::new(plan, node, record, Some(signatures)),
         }
     }
 
@@ -78,11 +73,7 @@ impl Signed {
     /// # Errors
     /// If one is not: the neighbour is at fault.
     pub(super) fn parse(&self, bytes: &[u8]) -> Result<Vec<(NodeId, Vec<u8>)>, Malformed> {
-        let records = self.records.parse(bytes)?;
-        for (node, signed) in &records {
-            self.signatures.open(self.flight, *node, signed)?;
-        }
-        Ok(records)
+        self.records.parse(bytes)
     }
 
     /// Takes records that a neighbour has sent. Returns whether those of all nodes have come down.
