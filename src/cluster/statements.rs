@@ -59,8 +59,9 @@ use crate::{
 /// The statements about frames that are retained of one node.
 const MOST_SHARED: usize = 32;
 
-/// The other statements that are retained of one node: one of each kind, and a second report.
-const MOST_OTHERS: usize = 8;
+/// The other statements that are retained of one node: one of each kind, and a second report and
+/// initial model.
+const MOST_OTHERS: usize = 9;
 
 /// The vectors of a neighbour that wait for its statements.
 const MOST_SEEN: usize = 64;
@@ -583,6 +584,9 @@ impl Statements {
         if reports > 1 {
             return failed("it has signed two different reports of its checkpoints".into());
         }
+        if known.initials().count() > 1 {
+            return failed("it has signed two different initial models".into());
+        }
         let is_pair =
             |pair: &&[(u64, Shared, Arc<Statement>)]| pair[0].1.place() == pair[1].1.place();
         if let Some(pair) = known.frames.windows(2).find(is_pair) {
@@ -675,10 +679,7 @@ impl Statements {
 
     /// The fingerprint of the initial model that came to a node.
     pub(crate) fn initial(&self, node: NodeId) -> Option<[u8; 16]> {
-        self.find(node, |said| match said {
-            Said::Initial(fingerprint) => Some(*fingerprint),
-            _ => None,
-        })
+        self.nodes.get(&node)?.initials().next().copied()
     }
 
     /// The number of the results that a node has written.
@@ -699,6 +700,14 @@ impl OfNode {
     fn reports(&self) -> impl Iterator<Item = &Report> {
         self.others.iter().filter_map(|(_, statement)| match &statement.said {
             Said::Report(report) => Some(report),
+            _ => None,
+        })
+    }
+
+    /// The initial models that it has signed: two different ones are a proof.
+    fn initials(&self) -> impl Iterator<Item = &[u8; 16]> {
+        self.others.iter().filter_map(|(_, statement)| match &statement.said {
+            Said::Initial(fingerprint) => Some(fingerprint),
             _ => None,
         })
     }
@@ -727,14 +736,15 @@ impl OfNode {
             (Said::Saved(known), Said::Saved(new)) => new > known,
             (Said::Schedule(known), Said::Schedule(new)) => new.number > known.number,
             (Said::Links(known), Said::Links(new)) => new.number > known.number,
-            (Said::Written(_), Said::Written(_))
-            | (Said::Initial(_), Said::Initial(_))
-            | (Said::Begins(_), Said::Begins(_)) => false,
+            (Said::Written(_), Said::Written(_)) | (Said::Begins(_), Said::Begins(_)) => false,
             _ => true,
         };
         match said {
             Said::Report(new) => self.reports().count() < 2 && self.reports().all(|one| one != new),
             // Two different ones are a proof.
+            Said::Initial(new) => {
+                self.initials().count() < 2 && self.initials().all(|one| one != new)
+            }
             Said::Shared(new) => {
                 let is_other = |one: &Shared| one.fingerprint != new.fingerprint;
                 self.signed(new.place()).count() < 2 && self.signed(new.place()).all(is_other)
@@ -747,7 +757,7 @@ impl OfNode {
     fn retain(&mut self, number: u64, statement: Statement, round: u64) {
         let Said::Shared(new) = statement.said else {
             let kind = mem::discriminant(&statement.said);
-            if !matches!(statement.said, Said::Report(_)) {
+            if !matches!(statement.said, Said::Report(_) | Said::Initial(_)) {
                 self.others.retain(|(_, other)| mem::discriminant(&other.said) != kind);
             }
             return self.others.push((number, Arc::new(statement)));

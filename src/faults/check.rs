@@ -109,6 +109,16 @@ impl World<'_> {
         members.members.iter().filter(counts).all(|node| holders.contains(node))
     }
 
+    /// The newest checkpoint that a node knows to be common, as it has reported.
+    fn known_common(&self, node: NodeId) -> Option<Id> {
+        let program = self.machines[node.index()].program.as_ref()?;
+        let me = program.cluster.part().id;
+        program.statements.statements.iter().find_map(|(_, one)| match &one.said {
+            Said::Report(own) if one.node == me => Some((own.common.membership, own.common.rounds)),
+            _ => None,
+        })
+    }
+
     /// A node has removed all that it had before and has no longer; it begins there, if it does.
     /// What it has not known to be common may go with the attempt.
     pub(super) fn check_removed(&self, node: NodeId, before: &[Id], at: Option<&Beginning>) {
@@ -120,17 +130,7 @@ impl World<'_> {
             let mut all = self.journal.durable.keys().filter(|(_, rounds)| *rounds == at.rounds);
             all.any(|checkpoint| self.was_at_quorum(*checkpoint))
         });
-        let program = self.machines[node.index()].program.as_ref();
-        let common = program.and_then(|program| {
-            let me = program.cluster.part().id;
-            let mut said = program.statements.statements.iter();
-            said.find_map(|(_, one)| match &one.said {
-                Said::Report(own) if one.node == me => {
-                    Some((own.common.membership, own.common.rounds))
-                }
-                _ => None,
-            })
-        });
+        let common = self.known_common(node);
         let is_known = |removed: &&Id| common.is_none_or(|common| **removed <= common);
         let removed = before.iter().filter(|checkpoint| !after.contains(checkpoint));
         for removed in removed.filter(is_known) {
@@ -178,7 +178,10 @@ impl World<'_> {
                 |node: &NodeId| self.is_honest(*node) && self.on_disk(*node).contains(&common);
             let honest = holders.filter(holds).count();
             let membership = at.history.last().map_or(0, |change| change.id);
-            let is_lost = 2 * honest > nodes && common.0 < membership;
+            // Those that begin may not have heard that all others have it, too.
+            let knows = |node: usize| self.known_common(node.into()) >= Some(common);
+            let is_known = (0..nodes).any(|node| self.is_honest(node.into()) && knows(node));
+            let is_lost = 2 * honest > nodes && common.0 < membership && is_known;
             assert!(!is_lost, "beginning: node {node} begins anew, {honest} have had {common:?}");
             return;
         }

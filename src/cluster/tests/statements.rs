@@ -126,7 +126,7 @@ fn who_brings_what_no_node_says_is_named() {
         assert_eq!(bring(said.clone()), blames(0, NO), "{said:?}");
     }
     // As many of one node as no honest neighbour has to tell.
-    let many: Vec<_> = (0..41).map(|round| of(3, 1, Said::Saved(round))).collect();
+    let many: Vec<_> = (0..42).map(|round| of(3, 1, Said::Saved(round))).collect();
     assert_eq!(brought(&mut statements(&whole), 0, &many[..39]), Ok(()));
     assert_eq!(brought(&mut statements(&whole), 0, &many), blames(0, NO));
 }
