@@ -310,27 +310,7 @@ impl Rounds {
                             return Err(error);
                         }
                     }
-                    gossip::Effect::Finished(records) => {
-                        let opened = match self.given {
-                            Some(given) => seal::open(part, given, &records),
-                            None => Ok((records, Vec::new())),
-                        };
-                        let node = part.id;
-                        let (records, unequal) =
-                            opened.map_err(|failure| RunError::Failed { node, failure })?;
-                        self.unequal = seal::ways(part, &unequal);
-                        if !self.unequal.is_empty() {
-                            continue;
-                        }
-                        self.is_finished = true;
-                        if let Some(by) = self.node.ended_by().filter(|by| *by != part.id) {
-                            let (name, round) = (part.name(by), self.node.round());
-                            let text = format!("node {name} has ended the run after round {round}");
-                            out.push(Effect::Warn(text));
-                        }
-                        let history = std::mem::take(&mut self.history);
-                        out.push(Effect::Results { records, history });
-                    }
+                    gossip::Effect::Finished(records) => self.finish(part, records, out)?,
                     gossip::Effect::Failed(failure) => {
                         self.lent = lent(effects);
                         return Err(RunError::Failed { node: part.id, failure });
@@ -347,6 +327,38 @@ impl Rounds {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// The records of all nodes are there. If other things came to some nodes over the tree, this
+    /// node waits for those that find who is at fault.
+    ///
+    /// # Errors
+    /// If a neighbour in the tree is at fault.
+    fn finish(
+        &mut self,
+        part: &Part<'_>,
+        records: Vec<Vec<u8>>,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), RunError> {
+        let opened = match self.given {
+            Some(given) => seal::open(part, given, &records),
+            None => Ok((records, Vec::new())),
+        };
+        let failed = |failure| RunError::Failed { node: part.id, failure };
+        let (records, unequal) = opened.map_err(failed)?;
+        self.unequal = seal::ways(part, &unequal);
+        if !self.unequal.is_empty() {
+            return Ok(());
+        }
+        self.is_finished = true;
+        if let Some(by) = self.node.ended_by().filter(|by| *by != part.id) {
+            let (name, round) = (part.name(by), self.node.round());
+            let text = format!("node {name} has ended the run after round {round}");
+            out.push(Effect::Warn(text));
+        }
+        let history = std::mem::take(&mut self.history);
+        out.push(Effect::Results { records, history });
         Ok(())
     }
 

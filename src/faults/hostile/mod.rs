@@ -34,10 +34,11 @@ const MILLI: u64 = 1_000_000;
 /// What a hostile member does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// That it has any checkpoints, is linked with any neighbours, has begun anywhere, with any
-    /// initial model.
+    /// It names any checkpoints as its own.
     Reports,
+    /// It says that any neighbours are linked with it.
     Links,
+    /// It says that it begins at any place, or with any initial model.
     Begins,
     Initial,
     /// That it has any results.

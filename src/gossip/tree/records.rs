@@ -123,7 +123,7 @@ impl Records {
     /// The records in these bytes, ascending by node.
     ///
     /// # Errors
-    /// If they are none, or a node has not signed its own.
+    /// If these bytes are no records, or a node has not signed its record.
     pub(super) fn parse(&self, bytes: &[u8]) -> Result<Vec<(NodeId, Vec<u8>)>, Malformed> {
         let malformed = |what: &str| Malformed(format!("records of a tree exchange: {what}"));
         let mut rest = bytes;
