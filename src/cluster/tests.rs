@@ -329,6 +329,7 @@ fn a_loss_is_decided_by_the_others() {
     let agreed = View { adopted: members.id, agreed: true, ..view(5, &[B], &[]) };
     let said = News { views: vec![signed(A, agreed)] };
     b.event(Event::Chooses { from: A, news: said });
+    assert_eq!(b.after(0.1), ["to 0: 2 views, change Some(1)"], "all that it knows");
     let opened = "open 2 members of change 1, 0 links cut, bans [], reset, because of 2";
     assert_eq!(b.after(0.1), [opened]);
     assert_eq!(b.cluster.part().numbers, [A, B, C]);

@@ -8,6 +8,8 @@
 //! * every link that is missing in it, or leads out of it, is late at one of its ends;
 //! * the part has been the same for a moment, unless it is the whole network.
 //!
+//! Once a quorum continues with that membership, the others do so at once.
+//!
 //! A membership that differs from the last ones has the next number. A node records it before it
 //! says so, and never adopts an older one. The members begin only when all of them are linked in
 //! this membership. Two quorums have a node in common, so at most one membership can continue: the
@@ -188,8 +190,11 @@ pub(crate) enum NextStep {
     Wait(Vec<NodeId>),
     /// Record this membership, then [`Assembly::adopt`] it.
     Adopt(Membership),
-    /// Continue with the adopted membership soon: not all neighbours know yet that this node does.
-    Confirm,
+    /// Continue with the adopted membership soon: not all neighbours do so yet. Whether a quorum
+    /// does, which all that hear of it follow.
+    Confirm {
+        decided: bool,
+    },
     /// Continue with the adopted membership: the neighbours know of it.
     Leave,
     /// End: a quorum has the results that this node has, and none of these nodes continues.
@@ -432,16 +437,31 @@ impl Assembly {
         self.confirm()
     }
 
-    /// What is next for a node that has agreed on the membership that it has adopted.
+    /// What is next for a node that has agreed on the membership that it has adopted. A member that
+    /// is linked no longer has left the choice, or will be missed: this node leaves, too.
     fn confirm(&self) -> NextStep {
-        let Membership { id, members, .. } = &self.adopted;
-        let agrees = |view: &View| view.adopted == *id && view.agreed;
-        let knows =
-            |peer: &NodeId| self.views.get(peer).is_some_and(agrees) || !members.contains(peer);
-        match self.own.linked.iter().all(knows) {
+        let Membership { id, members, cut } = &self.adopted;
+        let is_linked = |peer: &NodeId| self.own.linked.contains(peer);
+        let is_cut = |peer: NodeId| cut.contains(&(self.me.min(peer), self.me.max(peer)));
+        let mut peers = self.topology.neighbours(self.me).iter().filter(|p| members.contains(p));
+        let decided = self.is_decided(&self.adopted);
+        let has_one_left = peers.clone().any(|peer| !is_linked(peer) && !is_cut(*peer));
+        let all_agree = peers.all(|peer| self.agrees(*peer, *id) || !is_linked(peer));
+        match all_agree && (decided || has_one_left) {
             true => NextStep::Leave,
-            false => NextStep::Confirm,
+            false => NextStep::Confirm { decided },
         }
+    }
+
+    /// Whether a node continues with the membership of this number.
+    fn agrees(&self, node: NodeId, id: u64) -> bool {
+        self.views.get(&node).is_some_and(|view| view.adopted == id && view.agreed)
+    }
+
+    /// Whether a quorum continues with this membership: then no other one can.
+    fn is_decided(&self, membership: &Membership) -> bool {
+        let agree = membership.members.iter().filter(|node| self.agrees(**node, membership.id));
+        agree.count() >= self.quorums[1]
     }
 
     /// Whether a node has the results of this node, which has some.
@@ -576,7 +596,8 @@ impl Assembly {
             || (is_same && newest > self.adopted.id)
             || (whole && same.cut.is_empty());
         let is_member = next.members.contains(&self.me);
-        if !awaited.is_empty() || !settled || !is_member {
+        let decided = is_same && self.is_decided(&same);
+        if !is_member || !decided && (!awaited.is_empty() || !settled) {
             return Err(awaited.into_iter().collect());
         }
         match is_same {

@@ -33,8 +33,8 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// How long a node that ends waits until its neighbours know of it. One that continues waits until
-/// they continue, too: as long as they can await a link of others.
+/// How long a node waits until its neighbours know that it ends, or that a quorum continues. Until
+/// a quorum does, it waits for its neighbours as long as they can await a link of others.
 const LEAVING: Duration = Duration::from_secs(2);
 
 /// How often a node tells its neighbours what it knows, at the most: one that says something new
@@ -122,8 +122,8 @@ pub(crate) struct Choosing {
     sent: Option<News>,
     /// When it may tell them again.
     next_news: Instant,
-    /// Since when this node continues, or ends.
-    confirms: Option<Instant>,
+    /// What is next, and since when it is the same.
+    step: (NextStep, Instant),
     /// The membership that is being recorded.
     recording: Option<Membership>,
 }
@@ -169,7 +169,7 @@ impl Choosing {
             next_warning: now + WARNING_INTERVAL,
             sent: None,
             next_news: now,
-            confirms: None,
+            step: (NextStep::Wait(Vec::new()), now),
             recording: None,
         }
     }
@@ -284,9 +284,10 @@ impl Choosing {
         self.assembly.observe(&linked, &self.late);
         let most = after.map(|after| after + ARRIVAL_GRACE + NEWS_GRACE);
         let step = self.assembly.step(now, most);
-        if !matches!(step, NextStep::Confirm | NextStep::End | NextStep::Outside) {
-            self.confirms = None;
+        if self.step.0 != step {
+            self.step = (step.clone(), now);
         }
+        let waited = now - self.step.1;
         if self.is_over && now >= self.started + RESULTS_LINGER {
             return Ok(Some(Choice::Over));
         }
@@ -296,19 +297,25 @@ impl Choosing {
                 self.record(part, membership, out)?;
                 return Ok(None);
             }
-            NextStep::Confirm if self.has_waited(now, most.unwrap_or(LEAVING)) => {
+            NextStep::Confirm { decided }
+                if waited >= most.filter(|_| !decided).unwrap_or(LEAVING) =>
+            {
                 return Ok(Some(Choice::Continue(self.adopted.clone())));
             }
-            NextStep::Leave => return Ok(Some(Choice::Continue(self.adopted.clone()))),
-            NextStep::End if self.has_waited(now, LEAVING) => return Ok(Some(Choice::Over)),
-            NextStep::Outside if self.has_waited(now, LEAVING) => {
+            NextStep::Leave if waited >= PAUSE => {
+                return Ok(Some(Choice::Continue(self.adopted.clone())));
+            }
+            // Those that are linked must hear all that it knows.
+            NextStep::Leave if waited.is_zero() => (self.sent, self.next_news) = (None, now),
+            NextStep::End if waited >= LEAVING => return Ok(Some(Choice::Over)),
+            NextStep::Outside if waited >= LEAVING => {
                 return Err(RunError::Alone(format!(
                     "the run is over, and node {} was not a member at its end",
                     part.name(self.me)
                 )));
             }
-            NextStep::Confirm | NextStep::End | NextStep::Outside => {}
             NextStep::Wait(nodes) => missing = nodes,
+            _ => {}
         }
         let is_due = now >= self.next_warning;
         if now >= self.next_news {
@@ -346,11 +353,6 @@ impl Choosing {
         out.push(Effect::Record(membership.clone()));
         self.recording = Some(membership);
         Ok(())
-    }
-
-    /// Whether this node has continued, or ended, for long enough.
-    fn has_waited(&mut self, now: Instant, time: Duration) -> bool {
-        now >= *self.confirms.get_or_insert(now) + time
     }
 
     /// Waits no longer for neighbours that have been missing for too long, or that have denied

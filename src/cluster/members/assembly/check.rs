@@ -236,8 +236,10 @@ impl World {
         match step {
             NextStep::Wait(_) => {}
             // It waits no longer.
-            NextStep::Confirm if patience == Patience::Over => self.programs[node] = Program::Runs,
-            NextStep::Confirm => {}
+            NextStep::Confirm { .. } if patience == Patience::Over => {
+                self.programs[node] = Program::Runs;
+            }
+            NextStep::Confirm { .. } => {}
             NextStep::Adopt(membership) => {
                 assembly.adopt(membership.clone());
                 self.disks[node] = membership.clone();

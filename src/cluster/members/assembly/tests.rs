@@ -439,6 +439,24 @@ fn a_link_with_a_dead_node_is_awaited_until_the_deadline() {
     }
 }
 
+/// Once a quorum continues, a node that still awaits a link of others does so too. One node fewer
+/// does not shorten the deadline.
+#[test]
+fn a_quorum_that_continues_is_followed_at_once() {
+    let network = Network::new("ring:5");
+    let next = Membership::after([0].into_iter(), numbers(&[0, 1, 3, 4]), Vec::new());
+    let mut node = network.fresh(4);
+    node.observe(&numbers(&[0, 3]).into_iter().collect(), &BTreeSet::new());
+    for (peer, linked) in [(0, &[1, 4][..]), (1, &[0]), (3, &[4])] {
+        let (linked, agreed, adopted) = (numbers(linked), true, next.id);
+        let others = View { choice: 1, number: 1, started: true, ..View::default() };
+        let view = View { linked, agreed, adopted, ..others };
+        assert!(matches!(node.step(network.now, None), NextStep::Wait(_)), "{peer}");
+        node.receive(NodeId(0), signed(peer, view)).unwrap();
+    }
+    assert_eq!(node.step(network.now, None), NextStep::Adopt(next));
+}
+
 /// A member raises the number of the newest membership again and again. Its neighbours refuse it,
 /// and not those that pass on what it says.
 #[test]
