@@ -5,11 +5,6 @@
 //! below 3e-8 are lost, so delta is 0 in the worst case over all vectors. Differences of models
 //! near their optimum can be that small: `bf16` has the exponents of `f32`.
 
-use half::{
-    f16,
-    slice::{HalfBitsSliceExt, HalfFloatSliceExt},
-};
-
 use super::half_precision::{self, Buffer, CHUNK, Half, HalfPrecision, write_words};
 use crate::compress::prelude::*;
 
@@ -25,7 +20,14 @@ pub(crate) const ENTRY: Entry = Entry {
 #[derive(Debug)]
 struct F16;
 
-const GREATEST: f32 = 65504.0;
+/// The bits of the greatest number, of the least normal one, and of the float in which the last
+/// bit counts as much as in a subnormal half.
+const GREATEST: u32 = 65504f32.to_bits();
+const NORMAL: u32 = 0x3880_0000;
+const SUBNORMALS: f32 = 0.5;
+
+/// How much greater the exponent of a float is, in its bits.
+const BIAS: u32 = (127 - 15) << 23;
 
 impl Half for F16 {
     const NAME: &'static str = ENTRY.name;
@@ -34,41 +36,78 @@ impl Half for F16 {
 
     const INFINITE: u16 = 0x7C00;
 
+    #[inline(always)]
     fn encode(v: &[f32], out: &mut Vec<u8>) -> bool {
-        let (mut clamped, mut halves) = (Buffer([0f32; CHUNK]), Buffer([0u16; CHUNK]));
-        for chunk in v.chunks(CHUNK) {
-            let (clamped, halves) = (&mut clamped.0[..chunk.len()], &mut halves.0[..chunk.len()]);
-            if !clamp(chunk, clamped) {
-                return false;
-            }
-            halves.reinterpret_cast_mut::<f16>().convert_from_f32_slice(clamped);
-            write_words(halves, out);
-        }
-        true
+        encode(v, out)
     }
 
     #[inline(always)]
     fn add(bytes: &[u8], weight: f32, acc: &mut [f32]) {
-        let (mut halves, mut floats) = (Buffer([0u16; CHUNK]), Buffer([0f32; CHUNK]));
-        for (acc, bytes) in acc.chunks_mut(CHUNK).zip(bytes.chunks(2 * CHUNK)) {
-            let (halves, floats) = (&mut halves.0[..acc.len()], &mut floats.0[..acc.len()]);
-            update(halves, bytes.as_chunks().0, |half, bytes| *half = u16::from_le_bytes(*bytes));
-            halves.reinterpret_cast::<f16>().convert_to_f32_slice(floats);
-            update(acc, floats, |a, x| *a += weight * *x);
-        }
+        add(bytes, weight, acc);
     }
 }
 
 kernel! {
-    /// Copies `x` into the range of finite halves; false if it holds a NaN or an infinity.
-    fn clamp(x: &[f32], out: &mut [f32]) -> bool {
+    /// Appends all numbers, or returns false if one is a NaN or an infinity.
+    fn encode(v: &[f32], out: &mut Vec<u8>) -> bool {
+        let mut words = Buffer([0u16; CHUNK]);
         let mut greatest = 0u32;
-        update(out, x, |out, &x| {
-            let bits = x.to_bits() & 0x7FFF_FFFF;
-            greatest = if bits > greatest { bits } else { greatest };
-            let x = if x > GREATEST { GREATEST } else { x };
-            *out = if x < -GREATEST { -GREATEST } else { x };
-        });
+        for chunk in v.chunks(CHUNK) {
+            let words = &mut words.0[..chunk.len()];
+            update(words, chunk, |word, &x| {
+                let bits = x.to_bits();
+                let magnitude = bits & 0x7FFF_FFFF;
+                greatest = if magnitude > greatest { magnitude } else { greatest };
+                let m = if magnitude > GREATEST { GREATEST } else { magnitude };
+                let normal = m.wrapping_sub(BIAS).wrapping_add(0xFFF + (m >> 13 & 1)) >> 13;
+                // The addition rounds.
+                let sum = (f32::from_bits(m) + SUBNORMALS).to_bits();
+                let subnormal = sum.wrapping_sub(SUBNORMALS.to_bits());
+                let half = if m < NORMAL { subnormal } else { normal };
+                *word = (half | (bits >> 16 & 0x8000)) as u16;
+            });
+            write_words(words, out);
+        }
         greatest < f32::INFINITY.to_bits()
+    }
+
+    fn add(bytes: &[u8], weight: f32, acc: &mut [f32]) {
+        update(acc, bytes.as_chunks().0, |a, word| {
+            let bits = u32::from(u16::from_le_bytes(*word));
+            let m = bits & 0x7FFF;
+            let normal = (m << 13) + BIAS;
+            let subnormal = f32::from_bits(m | SUBNORMALS.to_bits()) - SUBNORMALS;
+            let x = if m < 0x400 { subnormal.to_bits() } else { normal };
+            *a += weight * f32::from_bits(x | (bits & 0x8000) << 16);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::{Purpose, Stream};
+
+    #[test]
+    fn agrees_with_the_half_crate_but_saturates() {
+        let stream = Stream::new(5, Purpose::Test);
+        let random =
+            (0..20_000).map(|i| f32::from_bits(stream.u64_at(i) as u32)).filter(|x| x.is_finite());
+        // Each half, each middle of two, and the floats beside both.
+        let halves = (0..0x7C00).map(|bits| half::f16::from_bits(bits).to_f32());
+        let around = halves.clone().zip(halves.skip(1)).flat_map(|(x, next)| {
+            [x, x.midpoint(next)].into_iter().flat_map(|x| [x.next_down(), x, x.next_up(), -x])
+        });
+        let v: Vec<f32> = random.chain(around).chain([65_519.9, 65_520.0, f32::MAX]).collect();
+        let mut bytes = Vec::new();
+        assert!(encode(&v, &mut bytes));
+        let mut back = vec![-0.0; v.len()];
+        add(&bytes, 1.0, &mut back);
+        for ((x, word), back) in v.iter().zip(bytes.as_chunks::<2>().0).zip(back) {
+            let want = half::f16::from_f32(x.clamp(-65504.0, 65504.0));
+            assert_eq!(u16::from_le_bytes(*word), want.to_bits(), "{x:e}");
+            assert_eq!(back.to_bits(), want.to_f32().to_bits(), "{x:e}");
+        }
+        assert!(!encode(&[1.0, f32::NAN], &mut bytes) && !encode(&[f32::INFINITY], &mut bytes));
     }
 }
