@@ -15,10 +15,16 @@ pub(super) struct Trits;
 
 const PER_BYTE: usize = 5;
 
+/// The bytes of a whole block.
+const STRIDE: usize = BLOCK.div_ceil(PER_BYTE);
+
+/// The bytes of a vector register.
+const VECTOR: usize = 32;
+
 impl Packing for Trits {
     #[inline(always)]
     fn packed_len(self, count: usize) -> usize {
-        count / BLOCK * BLOCK.div_ceil(PER_BYTE) + (count % BLOCK).div_ceil(PER_BYTE)
+        count / BLOCK * STRIDE + (count % BLOCK).div_ceil(PER_BYTE)
     }
 
     #[inline(always)]
@@ -39,16 +45,23 @@ impl Packing for Trits {
     #[inline(always)]
     fn unpack(self, bytes: &[u8], codes: &mut [u8]) -> usize {
         let stride = codes.len().div_ceil(PER_BYTE);
-        let mut rest = [0u8; BLOCK.div_ceil(PER_BYTE)];
-        let rest = &mut rest[..stride];
-        rest.copy_from_slice(&bytes[..stride]);
-        for part in codes.chunks_mut(stride.max(1)) {
-            let len = part.len().min(rest.len());
-            let (part, rest) = (&mut part[..len], &mut rest[..len]);
-            for i in 0..len {
-                let third = ((u16::from(rest[i]) * 171) >> 9) as u8;
-                part[i] = rest[i].wrapping_sub(third.wrapping_add(third.wrapping_add(third)));
-                rest[i] = third;
+        let bytes = &bytes[..stride];
+        if codes.len() < BLOCK {
+            for (i, byte) in bytes.iter().enumerate() {
+                let mut rest = [*byte];
+                for code in codes[i..].iter_mut().step_by(stride) {
+                    [*code] = last_digits(&mut rest);
+                }
+            }
+            return stride;
+        }
+        // The last of these vectors begins within the one before.
+        for start in (0..STRIDE).step_by(VECTOR).map(|start| start.min(STRIDE - VECTOR)) {
+            let mut rest = [0; VECTOR];
+            update(&mut rest, &bytes[start..start + VECTOR], |rest, byte| *rest = *byte);
+            for j in 0..PER_BYTE {
+                let digits = last_digits(&mut rest);
+                update(&mut codes[j * STRIDE + start..], &digits, |code, digit| *code = *digit);
             }
         }
         stride
@@ -66,6 +79,18 @@ impl Packing for Trits {
         assert_eq!(greatest, 2, "digits to base 3 are all in use");
         greatest_byte(packed) < 243
     }
+}
+
+/// The last digits of bytes, which are divided by 3.
+#[inline(always)]
+fn last_digits<const N: usize>(bytes: &mut [u8; N]) -> [u8; N] {
+    let mut digits = [0; N];
+    for i in 0..N {
+        let third = ((u16::from(bytes[i]) * 171) >> 9) as u8;
+        digits[i] = bytes[i].wrapping_sub(third.wrapping_add(third.wrapping_add(third)));
+        bytes[i] = third;
+    }
+    digits
 }
 
 kernel! {
