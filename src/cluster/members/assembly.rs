@@ -419,7 +419,9 @@ impl Assembly {
         let is_newest = |member: &NodeId| {
             self.views.get(member).is_none_or(|view| view.adopted <= self.adopted.id)
         };
-        if self.own.agreed && self.adopted.members.iter().all(is_newest) {
+        // Against a quorum it counts for nothing that a member names a later one.
+        let is_decided = self.is_decided(&self.adopted);
+        if self.own.agreed && (is_decided || self.adopted.members.iter().all(is_newest)) {
             return self.confirm();
         }
         let chosen = match self.choose(&part, now) {

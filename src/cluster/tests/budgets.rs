@@ -152,20 +152,24 @@ fn a_node_that_continues_waits_until_its_neighbours_do() {
         b.started();
         b.event(Event::OtherMembership { peer: C, because: Some(origin(C, 1)) });
         b.opened(&[]);
-        let says = |b: &mut Table<'_>, from, number, agreed| {
-            let said = View { choice: 1, agreed, ..view(number, &[B], &[]) };
+        let says = |b: &mut Table<'_>, from, number, agreed, adopted| {
+            let said = View { choice: 1, agreed, adopted, ..view(number, &[B], &[]) };
             b.event(Event::Chooses { from, news: News { views: vec![signed(from, said)] } });
         };
         for peer in [A, C] {
             b.event(Event::Up(peer));
-            says(&mut b, peer, 1, false);
+            says(&mut b, peer, 1, false, 0);
         }
         let continues = |effects: &[String]| effects.iter().any(|one| one.starts_with(RESETS));
         assert!(!continues(&b.after(0.1)));
         for peer in agree {
-            says(&mut b, *peer, 2, true);
+            says(&mut b, *peer, 2, true, 0);
         }
         assert!(!continues(&b.after(0.1)));
+        if *agree == [C] {
+            // Nor if it names later memberships.
+            says(&mut b, A, 3, false, 7 << 32);
+        }
         assert!(!continues(&b.after(seconds - 0.1)), "{agree:?}");
         assert!(continues(&b.after(0.1)), "{agree:?}");
     }
