@@ -242,7 +242,9 @@ struct OfNode {
     /// Vectors that this node got from it, and the last frame of them.
     seen: VecDeque<Seen>,
     last: Option<(u64, u8)>,
-    /// For how long in all this neighbour has been linked, and has not said so.
+    /// Whether this neighbour has said that it is linked, since it is; and for how long in all it
+    /// has not said so since then.
+    has_said: bool,
     lacks: Duration,
 }
 
@@ -405,8 +407,8 @@ impl Statements {
     }
 
     /// Upon a tick: the neighbours that do not say that they are linked, and have not said so for
-    /// so long in all since their links came up. An honest one does so a second after that, and
-    /// never takes it back.
+    /// so long since their links came up. An honest one does so a second after that, and never
+    /// takes it back: one that does has half of the time, in all.
     pub(crate) fn lacking(
         &mut self,
         now: Instant,
@@ -419,14 +421,14 @@ impl Statements {
         let mut lacking = Vec::new();
         for peer in self.neighbours.clone() {
             let (is_lost, says) = (lost.contains(&peer), self.says_links(peer, topology));
-            let waited = &mut self.nodes.entry(peer).or_default().lacks;
-            *waited = match is_lost {
-                true => Duration::ZERO,
-                // The time without it counts on, however often the neighbour takes it back.
-                false if says => *waited,
-                false => *waited + since.min(LONGEST_TICK),
-            };
-            lacking.extend((!says && *waited >= most).then_some(peer));
+            let known = self.nodes.entry(peer).or_default();
+            if is_lost || says && !known.has_said {
+                (known.has_said, known.lacks) = (!is_lost, Duration::ZERO);
+            } else if !says {
+                known.lacks += since.min(LONGEST_TICK);
+            }
+            let most = if known.has_said { most / 2 } else { most };
+            lacking.extend((!says && known.lacks >= most).then_some(peer));
         }
         lacking
     }

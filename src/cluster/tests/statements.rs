@@ -213,13 +213,18 @@ fn who_takes_back_that_it_is_linked_is_silent_meanwhile() {
     for (takes_back, silent) in [(true, vec![NodeId(0), NodeId(2)]), (false, vec![NodeId(0)])] {
         let (mut all, mut now) = (statements(&whole), Instant::now());
         brought(&mut all, 2, &[reports(2, 5)]).unwrap();
-        let (most, mut lacking) = (Duration::from_secs(5), Vec::new());
+        let (most, mut lacking, mut first) = (Duration::from_secs(5), Vec::new(), None);
         for second in 0..12 {
             let says = (!takes_back || second % 2 == 1).then_some(7);
             brought(&mut all, 2, &[links(second + 1, says)]).unwrap();
             lacking = all.lacking(now, part.topology(), &BTreeSet::new(), most);
+            if first.is_none() && lacking.contains(&NodeId(2)) {
+                first = Some(second);
+            }
             now += Duration::from_secs(1);
         }
+        // After three seconds without it: it has half of the time.
+        assert_eq!(first, takes_back.then_some(6));
         // Now it does not say so.
         if takes_back {
             brought(&mut all, 2, &[links(13, None)]).unwrap();
