@@ -447,12 +447,13 @@ fn a_quorum_that_continues_is_followed_at_once() {
     let next = Membership::after([0].into_iter(), numbers(&[0, 1, 3, 4]), Vec::new());
     let mut node = network.fresh(4);
     node.observe(&numbers(&[0, 3]).into_iter().collect(), &BTreeSet::new());
-    for (peer, linked) in [(0, &[1, 4][..]), (1, &[0]), (3, &[4])] {
-        let (linked, agreed, adopted) = (numbers(linked), true, next.id);
-        let others = View { choice: 1, number: 1, started: true, ..View::default() };
-        let view = View { linked, agreed, adopted, ..others };
-        assert!(matches!(node.step(network.now, None), NextStep::Wait(_)), "{peer}");
-        node.receive(NodeId(0), signed(peer, view)).unwrap();
+    for (number, agreed, adopted) in [(1, false, 0), (2, true, next.id)] {
+        for (peer, linked) in [(0, &[1, 4][..]), (1, &[0]), (3, &[4])] {
+            let others = View { choice: 1, started: true, ..View::default() };
+            let view = View { number, linked: numbers(linked), agreed, adopted, ..others };
+            assert!(matches!(node.step(network.now, None), NextStep::Wait(_)), "{peer}");
+            node.receive(NodeId(0), signed(peer, view)).unwrap();
+        }
     }
     assert_eq!(node.step(network.now, None), NextStep::Adopt(next));
 }
