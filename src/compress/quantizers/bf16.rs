@@ -3,7 +3,7 @@
 //! Saturates: numbers that would round to infinity become the greatest finite number, 3.39e38. The
 //! relative error is at most 2^-8 over the whole range of normal `f32`, hence delta = 1 - 2^-16.
 
-use super::half_precision::{self, Buffer, CHUNK, Half, HalfPrecision, write_words};
+use super::half_precision::{self, Half, HalfPrecision};
 use crate::compress::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -39,22 +39,11 @@ impl Half for Bf16 {
 kernel! {
     /// Appends all numbers, or returns false if one is a NaN or an infinity.
     fn encode(v: &[f32], out: &mut Vec<u8>) -> bool {
-        let mut words = Buffer([0u16; CHUNK]);
-        let mut greatest = 0u32;
-        for chunk in v.chunks(CHUNK) {
-            let words = &mut words.0[..chunk.len()];
-            update(words, chunk, |word, &x| {
-                let bits = x.to_bits();
-                let magnitude = bits & 0x7FFF_FFFF;
-                greatest = if magnitude > greatest { magnitude } else { greatest };
-                let upper = (magnitude + 0x7FFF + (magnitude >> 16 & 1)) >> 16;
-                let most = u32::from(Bf16::INFINITE) - 1;
-                let upper = if upper > most { most } else { upper };
-                *word = (upper | (bits >> 16 & 0x8000)) as u16;
-            });
-            write_words(words, out);
-        }
-        greatest < f32::INFINITY.to_bits()
+        half_precision::encode(v, out, |magnitude| {
+            let upper = (magnitude + 0x7FFF + (magnitude >> 16 & 1)) >> 16;
+            let most = u32::from(Bf16::INFINITE) - 1;
+            if upper > most { most } else { upper }
+        })
     }
 
     fn add(bytes: &[u8], weight: f32, acc: &mut [f32]) {

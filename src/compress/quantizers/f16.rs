@@ -5,7 +5,7 @@
 //! below 3e-8 are lost, so delta is 0 in the worst case over all vectors. Differences of models
 //! near their optimum can be that small: `bf16` has the exponents of `f32`.
 
-use super::half_precision::{self, Buffer, CHUNK, Half, HalfPrecision, write_words};
+use super::half_precision::{self, Half, HalfPrecision};
 use crate::compress::prelude::*;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -50,25 +50,14 @@ impl Half for F16 {
 kernel! {
     /// Appends all numbers, or returns false if one is a NaN or an infinity.
     fn encode(v: &[f32], out: &mut Vec<u8>) -> bool {
-        let mut words = Buffer([0u16; CHUNK]);
-        let mut greatest = 0u32;
-        for chunk in v.chunks(CHUNK) {
-            let words = &mut words.0[..chunk.len()];
-            update(words, chunk, |word, &x| {
-                let bits = x.to_bits();
-                let magnitude = bits & 0x7FFF_FFFF;
-                greatest = if magnitude > greatest { magnitude } else { greatest };
-                let m = if magnitude > GREATEST { GREATEST } else { magnitude };
-                let normal = m.wrapping_sub(BIAS).wrapping_add(0xFFF + (m >> 13 & 1)) >> 13;
-                // The addition rounds.
-                let sum = (f32::from_bits(m) + SUBNORMALS).to_bits();
-                let subnormal = sum.wrapping_sub(SUBNORMALS.to_bits());
-                let half = if m < NORMAL { subnormal } else { normal };
-                *word = (half | (bits >> 16 & 0x8000)) as u16;
-            });
-            write_words(words, out);
-        }
-        greatest < f32::INFINITY.to_bits()
+        half_precision::encode(v, out, |magnitude| {
+            let m = if magnitude > GREATEST { GREATEST } else { magnitude };
+            let normal = m.wrapping_sub(BIAS).wrapping_add(0xFFF + (m >> 13 & 1)) >> 13;
+            // The addition rounds.
+            let sum = (f32::from_bits(m) + SUBNORMALS).to_bits();
+            let subnormal = sum.wrapping_sub(SUBNORMALS.to_bits());
+            if m < NORMAL { subnormal } else { normal }
+        })
     }
 
     fn add(bytes: &[u8], weight: f32, acc: &mut [f32]) {

@@ -6,12 +6,12 @@ use std::fmt;
 use crate::compress::prelude::*;
 
 /// Numbers converted at a time, on the stack.
-pub(super) const CHUNK: usize = 512;
+const CHUNK: usize = 512;
 
 /// A buffer of a chunk that begins with a cache line: else half of the vectors that are stored
 /// straddle two lines, which took up to a quarter longer.
 #[repr(align(64))]
-pub(super) struct Buffer<T>(pub(super) [T; CHUNK]);
+struct Buffer([u16; CHUNK]);
 
 /// A float format of 16 bits.
 pub(super) trait Half: Send + Sync + fmt::Debug {
@@ -81,9 +81,28 @@ pub(super) const FORMAT: Entry = Entry {
     ..Entry::BLANK
 };
 
+/// Appends all numbers, or returns false if one is a NaN or an infinity. `round` makes the bits of
+/// a half, without its sign, of those of a float.
+#[inline(always)]
+pub(super) fn encode(v: &[f32], out: &mut Vec<u8>, round: impl Fn(u32) -> u32) -> bool {
+    let mut words = Buffer([0u16; CHUNK]);
+    let mut greatest = 0u32;
+    for chunk in v.chunks(CHUNK) {
+        let words = &mut words.0[..chunk.len()];
+        update(words, chunk, |word, &x| {
+            let bits = x.to_bits();
+            let magnitude = bits & 0x7FFF_FFFF;
+            greatest = if magnitude > greatest { magnitude } else { greatest };
+            *word = (round(magnitude) | (bits >> 16 & 0x8000)) as u16;
+        });
+        write_words(words, out);
+    }
+    greatest < f32::INFINITY.to_bits()
+}
+
 /// Appends words as little-endian bytes.
 #[inline(always)]
-pub(super) fn write_words(words: &[u16], out: &mut Vec<u8>) {
+fn write_words(words: &[u16], out: &mut Vec<u8>) {
     if cfg!(target_endian = "little") {
         out.extend_from_slice(bytemuck::cast_slice(words));
     } else {
