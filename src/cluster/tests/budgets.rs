@@ -141,8 +141,8 @@ fn all_agree(b: &mut Table<'_>, choice: u64) {
     assert!(b.after(0.1).iter().any(|effect| effect.starts_with(RESETS)));
 }
 
-/// A node that has agreed waits for neighbours that have not: they may await a link of others. If it
-/// left alone, it would meet nobody. But once a quorum has agreed, one member cannot hold it.
+/// A node that has agreed waits for neighbours that have not: they may await a link of others. If
+/// it left alone, it would meet nobody. But once a quorum has agreed, one member cannot hold it.
 #[test]
 fn a_node_that_continues_waits_until_its_neighbours_do() {
     let whole = whole(&["absence.policy=continue", "absence.deadline_s=3"]);
