@@ -332,7 +332,7 @@ impl<'a> Cluster<'a> {
         match &mut self.phase {
             Phase::Rendezvous(_) if is_same_choice => {}
             Phase::Rendezvous(rendezvous) => {
-                if let Err(error) = rendezvous.event(&self.part, event, out) {
+                if let Err(error) = rendezvous.event(&self.part, (now, event), out) {
                     self.not_begun(now, error, out);
                 }
             }

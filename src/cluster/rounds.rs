@@ -15,10 +15,7 @@
 //! * Upon a tick: schedules checkpoints, says for whom this node waits, and waits no longer than
 //!   [`Patience`] allows.
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, time::Instant};
 
 use super::{
     checkpoints::Checkpointing,
@@ -29,7 +26,7 @@ use super::{
     seal::{self, Given},
     statements::{Batch, Said, Shared, Statements},
     waiting::{
-        limits::{ANSWER, Limits, WARNING_INTERVAL},
+        limits::{ANSWER, Limits, OTHERS_DECIDE, WARNING_INTERVAL},
         pace::{self, Meter},
         patience::{Patience, Seen, Verdict},
     },
@@ -40,9 +37,6 @@ use crate::{
     run::checkpoint::Written,
     units::{NodeId, Round},
 };
-
-/// How much longer a node waits for one that it does not await itself.
-const OTHERS_DECIDE: Duration = Duration::from_secs(2);
 
 /// A node in the rounds.
 pub(crate) struct Rounds {
@@ -650,7 +644,6 @@ impl Rounds {
             Verdict::Over(waited) => {
                 let does = format!("waited {:.1} s", waited.as_secs_f64());
                 let (text, nodes) = self.waits(&does, now, part, facts, since);
-                // The neighbours of the one for whom all wait have waited as long, and decide.
                 let is_other = self.awaited(&nodes).is_none();
                 if !is_other || waited >= self.limits.patience + OTHERS_DECIDE {
                     return Err(RunError::Deadline { nodes, text });

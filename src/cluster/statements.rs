@@ -433,6 +433,13 @@ impl Statements {
         lacking
     }
 
+    /// The neighbours that have said that they are linked, and have taken it back since then.
+    pub(crate) fn took_back(&self) -> Vec<NodeId> {
+        let of = |peer: &&NodeId| self.nodes.get(*peer);
+        let took_back = |known: &OfNode| known.has_said && !known.lacks.is_zero();
+        self.neighbours.iter().filter(|peer| of(peer).is_some_and(took_back)).copied().collect()
+    }
+
     /// Forgets a neighbour whose program was started again before the run began.
     pub(crate) fn forget(&mut self, node: NodeId) {
         self.nodes.insert(node, OfNode::default());

@@ -9,7 +9,8 @@
 //!   its restart or its leaving: they are dropped.
 //! * Upon a link whose ends differ: once all neighbours differ from this node, it ends, because its
 //!   own files may be the wrong ones.
-//! * Upon a tick: tells what is new, begins if it can, and waits no longer than its limit.
+//! * Upon a tick: tells what is new, begins if it can, and waits no longer than its limit. A node
+//!   that has nobody to name then lets others decide, which have.
 
 use std::{
     collections::BTreeSet,
@@ -25,7 +26,7 @@ use crate::{
         message::{Beginning, Saved, most_changes},
         part::Part,
         statements::Statements,
-        waiting::limits::{ANSWER, WARNING_INTERVAL},
+        waiting::limits::{ANSWER, OTHERS_DECIDE, WARNING_INTERVAL},
     },
     config::ConfigError,
     drive::{Absence, RunError, Waiting},
@@ -42,6 +43,8 @@ const AT_ONCE: usize = 100;
 pub(crate) struct Rendezvous {
     /// The neighbours whose link is not yet up.
     missing: BTreeSet<NodeId>,
+    /// Since when the links of some of them are broken.
+    broken: LiteMap<NodeId, Instant>,
     /// When this node may say again which links it lacks.
     next_links: Instant,
     /// How often it has told its neighbours what is new.
@@ -73,6 +76,7 @@ impl Rendezvous {
     ) -> Rendezvous {
         Rendezvous {
             missing: part.topology().neighbours(part.id).iter().copied().collect(),
+            broken: LiteMap::new(),
             next_links: now + PAUSE,
             told: 0,
             early: Vec::new(),
@@ -99,7 +103,7 @@ impl Rendezvous {
     pub(crate) fn event(
         &mut self,
         part: &Part<'_>,
-        event: Event,
+        (now, event): (Instant, Event),
         out: &mut Vec<Effect>,
     ) -> Result<(), RunError> {
         match event {
@@ -109,11 +113,11 @@ impl Rendezvous {
                     "the link to {} broke before the run began: {reason}; waiting for it",
                     part.name(peer)
                 )));
-                self.down(peer);
+                self.down(now, peer);
                 out.push(Effect::LinkLost { peer: part.number(peer), reason });
             }
             Event::Restarted { peer, .. } => self.forget(peer),
-            Event::Left { peer, cause } => self.left(part, peer, cause.text, out),
+            Event::Left { peer, cause } => self.left(now, part, (peer, cause.text), out),
             Event::Differs { peer, difference } => {
                 self.before.insert(peer, difference.to_string());
                 if !self.differences.contains_key(&peer) {
@@ -153,8 +157,10 @@ impl Rendezvous {
         self.differences.len() == part.topology().neighbours(part.id).len()
     }
 
-    fn down(&mut self, peer: NodeId) {
-        self.missing.insert(peer);
+    fn down(&mut self, now: Instant, peer: NodeId) {
+        if self.missing.insert(peer) {
+            self.broken.insert(peer, now);
+        }
     }
 
     fn up(&mut self, part: &Part<'_>, peer: NodeId, out: &mut Vec<Effect>) {
@@ -162,17 +168,24 @@ impl Rendezvous {
         self.differences.remove(&peer);
         self.before.remove(&peer);
         self.missing.remove(&peer);
+        self.broken.remove(&peer);
         let links = part.topology().neighbours(part.id).len();
         let up = links - self.missing.len();
         out.push(Effect::Info(format!("linked with {} ({up} of {links})", part.name(peer))));
         out.push(Effect::Linked { peer: part.number(peer), up, links });
     }
 
-    fn left(&mut self, part: &Part<'_>, peer: NodeId, why: String, out: &mut Vec<Effect>) {
+    fn left(
+        &mut self,
+        now: Instant,
+        part: &Part<'_>,
+        (peer, why): (NodeId, String),
+        out: &mut Vec<Effect>,
+    ) {
         let name = part.name(peer);
         let text = format!("node {name} left before the run began: {why}; waiting for it");
         out.push(Effect::Warn(text));
-        self.down(peer);
+        self.down(now, peer);
         out.push(Effect::LinkLost { peer: part.number(peer), reason: why.clone() });
         self.before.insert(peer, why);
         self.forget(peer);
@@ -229,16 +242,19 @@ impl Rendezvous {
             return Ok(None);
         }
         let patience = Duration::from_secs_f64(part.whole.experiment.run.patience_s);
-        let is_over = self.limit.is_some_and(|limit| now >= self.started + limit);
+        let over = self.limit.and_then(|limit| now.checked_duration_since(self.started + limit));
         let most = match self.limit {
-            Some(limit) if is_over => ANSWER.min(limit / 2).max(2 * PAUSE),
+            Some(limit) if over.is_some() => ANSWER.min(limit / 2).max(2 * PAUSE),
             _ => ANSWER.max(patience / 2),
         };
         let silent = statements.lacking(now, topology, &self.missing, most);
-        if is_over {
-            return Err(self.late(now, (part, statements), silent, facts));
-        }
-        if self.may_continue && !silent.is_empty() {
+        if let Some(since) = over {
+            let is_last = since >= OTHERS_DECIDE;
+            let nodes = self.to_name(now, is_last, (&*statements, &silent), facts);
+            if is_last || !nodes.is_empty() || facts.host.is_some() {
+                return Err(self.late(now, (part, statements), nodes, facts));
+            }
+        } else if self.may_continue && !silent.is_empty() {
             let (names, seconds) = (part.names(&silent), most.as_secs_f64());
             out.push(Effect::Warn(format!(
                 "not signed for {seconds:.0} s that they are linked: {names}"
@@ -282,13 +298,30 @@ impl Rendezvous {
         })
     }
 
-    /// Why this node waits no longer. Neighbours that are linked, and do not say so, are late as
-    /// well.
+    /// The neighbours that this node names when its time is over: those whose links are missing,
+    /// those that are linked and do not say so, or else those that have taken it back. A link that
+    /// has just broken may be that of a neighbour whose time was over first.
+    fn to_name(
+        &self,
+        now: Instant,
+        is_last: bool,
+        (statements, silent): (&Statements, &[NodeId]),
+        facts: &Facts,
+    ) -> Vec<NodeId> {
+        let has_long = |peer: &NodeId| {
+            is_last || self.broken.get(peer).is_none_or(|since| now >= *since + OTHERS_DECIDE)
+        };
+        let missing = facts.missing.iter().map(|(peer, _)| *peer).filter(has_long);
+        let nodes: Vec<NodeId> = missing.chain(silent.iter().copied()).collect();
+        if nodes.is_empty() { statements.took_back() } else { nodes }
+    }
+
+    /// Why this node waits no longer for these. Some may be linked.
     fn late(
         &self,
         now: Instant,
         (part, statements): (&Part<'_>, &Statements),
-        silent: Vec<NodeId>,
+        nodes: Vec<NodeId>,
         facts: &Facts,
     ) -> RunError {
         let is_file = |difference: &Difference| matches!(difference, Difference::Files(_));
@@ -296,12 +329,17 @@ impl Rendezvous {
             return refusal(&self.differences);
         }
         let seconds = (now - self.started).as_secs_f64().round();
-        let text = format!("after {seconds} s {}", self.waits((part, statements), facts));
+        let mut text = format!("after {seconds} s {}", self.waits((part, statements), facts));
+        let linked = nodes.iter().filter(|node| !self.missing.contains(*node)).copied();
+        let linked: Vec<NodeId> = linked.collect();
+        if !linked.is_empty() {
+            text +=
+                &format!("; not signed all the time that they are linked: {}", part.names(&linked));
+        }
         if facts.host.is_some() {
             return RunError::Host(text);
         }
-        let missing = facts.missing.iter().map(|(peer, _)| *peer);
-        RunError::Deadline { nodes: missing.chain(silent).collect(), text }
+        RunError::Deadline { nodes, text }
     }
 
     /// What this node waits for, in words.

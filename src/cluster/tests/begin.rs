@@ -11,15 +11,15 @@ use proptest::prelude::*;
 use super::table::{self, saved};
 use crate::{
     cluster::{
-        begin::rendezvous::Rendezvous,
+        begin::{rendezvous::Rendezvous, reports::Report},
         effect::{Effect, Facts},
         event::Event,
         members::keys::Named,
         message::{Beginning, Origin, Saved},
         part::Part,
-        statements::{Batch, Retained, Statements, news},
+        statements::{Batch, Links, Retained, Said, Statement, Statements, news},
     },
-    drive::Membership,
+    drive::{Membership, RunError},
     run::Whole,
     units::NodeId,
 };
@@ -36,20 +36,35 @@ struct Node<'a> {
 
 impl<'a> Node<'a> {
     fn new(whole: &'a Whole, node: usize, saved: Saved, attempt: u64, now: Instant) -> Node<'a> {
+        Node::with(whole, (node, attempt), saved, now, (None, false))
+    }
+
+    /// One that waits no longer than the first limit. The second one says whether the run can
+    /// continue without others.
+    fn with(
+        whole: &'a Whole,
+        (node, attempt): (usize, u64),
+        saved: Saved,
+        now: Instant,
+        limits: (Option<Duration>, bool),
+    ) -> Node<'a> {
         let (id, nodes) = (NodeId::from(node), whole.design.topology.nodes());
         let part = Part::new(&whole.design, id, Membership::all(nodes)).unwrap();
-        let rendezvous = Rendezvous::new(now, &part, &saved, (None, false));
+        let rendezvous = Rendezvous::new(now, &part, &saved, limits);
         let mut statements = Statements::new(&part, Arc::new(Named(id)), attempt);
         statements.report(saved, Origin::default(), false);
         let (told, begins, says) = (Retained::default(), None, Vec::new());
         Node { part, rendezvous, statements, told, begins, says }
     }
 
-    fn tick(&mut self, now: Instant) -> Result<(), String> {
-        let mut out = Vec::new();
-        let (part, facts) = (&self.part, Facts::new(now));
-        let begins = self.rendezvous.tick(now, (part, &mut self.statements), &facts, &mut out);
-        self.begins = begins.map_err(|error| error.to_string())?.map(|(at, _)| at);
+    fn tick(&mut self, now: Instant) -> Result<(), RunError> {
+        self.tick_with(now, &Facts::new(now))
+    }
+
+    fn tick_with(&mut self, now: Instant, facts: &Facts) -> Result<(), RunError> {
+        let (part, mut out) = (&self.part, Vec::new());
+        let begins = self.rendezvous.tick(now, (part, &mut self.statements), facts, &mut out);
+        self.begins = begins?.map(|(at, _)| at);
         for effect in out {
             match effect {
                 Effect::Tell(all) => self.told = all,
@@ -104,7 +119,7 @@ impl<'a> Network<'a> {
                 false => Event::Lost { peer, reason: "it broke".into() },
             };
             let Node { part, rendezvous, .. } = &mut self.nodes[node];
-            rendezvous.event(part, event, &mut Vec::new()).unwrap();
+            rendezvous.event(part, (self.now, event), &mut Vec::new()).unwrap();
         }
     }
 
@@ -128,7 +143,8 @@ impl<'a> Network<'a> {
         for _ in 0..1000 {
             self.now += Duration::from_millis(1);
             let now = self.now;
-            self.nodes.iter_mut().try_for_each(|node| node.tick(now))?;
+            let ticked = self.nodes.iter_mut().try_for_each(|node| node.tick(now));
+            ticked.map_err(|error| error.to_string())?;
             let mut quiet = true;
             for (a, b) in self.links.clone() {
                 for link in [(a, b), (b, a)] {
@@ -222,6 +238,58 @@ fn reports_of_an_earlier_attempt_begin_nothing() {
     network.send((1, 0), news(&old, &mut 0).unwrap()).unwrap();
     network.deliver_all().unwrap();
     assert!(network.begins().iter().all(Option::is_none));
+}
+
+/// Node 2 says that it is linked with both others, and takes one link back at the last moment. The
+/// end of that link names it. The other one, which knows nobody to name, waits for that.
+#[test]
+fn one_that_has_nobody_to_name_lets_others_decide() {
+    let whole = whole("complete:3");
+    let start = Instant::now();
+    let at = |tenths: u64| start + Duration::from_millis(100 * tenths);
+    let limits = (Some(Duration::from_secs(3)), true);
+    let says = |node: u32, said: Said| {
+        let node = NodeId(node);
+        Statement::signed(&Named(node), (node, node), (0, 50 + u64::from(node.0)), said)
+    };
+    let links = |node: u32, number: u64, attempts: [Option<u64>; 2]| {
+        says(node, Said::Links(Links { number, attempts: attempts.to_vec() }))
+    };
+    for (me, breaks) in [(0, false), (1, false), (1, true)] {
+        let mut node = Node::with(&whole, (me, 50 + me as u64), saved(&[]), start, limits);
+        let other = 1 - me as u32;
+        for peer in [NodeId(other), NodeId(2)] {
+            node.rendezvous.event(&node.part, (start, Event::Up(peer)), &mut Vec::new()).unwrap();
+        }
+        let hear = |node: &mut Node<'_>, from: u32, said: Statement| {
+            node.statements.hear(NodeId(from), vec![said].into()).unwrap();
+        };
+        hear(&mut node, other, says(other, Said::Report(Report::default())));
+        hear(&mut node, 2, says(2, Said::Report(Report::default())));
+        hear(&mut node, 2, links(2, 1, [Some(50), Some(51)]));
+        node.tick(at(1)).unwrap();
+        hear(&mut node, other, links(other, 1, [Some(50 + me as u64), Some(52)]));
+        hear(&mut node, 2, links(2, 2, [None, Some(51)]));
+        let mut facts = Facts::new(start);
+        if breaks {
+            // Node 0 was at its limit first, and has left.
+            let lost = Event::Lost { peer: NodeId(0), reason: "it closed".into() };
+            node.rendezvous.event(&node.part, (at(30), lost), &mut Vec::new()).unwrap();
+            facts.missing.push((NodeId(0), "it closed".into()));
+        }
+        let mut ended = (29..=50).map(|tenths| (tenths, node.tick_with(at(tenths), &facts)));
+        let Some((tenths, Err(RunError::Deadline { nodes, .. }))) =
+            ended.find(|(_, ticked)| ticked.is_err())
+        else {
+            panic!("node {me} has no end")
+        };
+        let expected = match (me, breaks) {
+            (0, _) => (30, vec![NodeId(2)]),
+            (_, false) => (50, vec![]),
+            (_, true) => (50, vec![NodeId(0)]),
+        };
+        assert_eq!((tenths, nodes), expected, "{me} {breaks}");
+    }
 }
 
 proptest! {

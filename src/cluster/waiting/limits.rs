@@ -11,6 +11,10 @@ pub(crate) const WARNING_INTERVAL: Duration = Duration::from_secs(5);
 /// of `run.patience_s` if that is longer: others may have begun, and wait no longer than that.
 pub(crate) const ANSWER: Duration = Duration::from_secs(5);
 
+/// How much longer a node waits that knows of no neighbour for which it does: the neighbours of the
+/// one for whom all wait have waited as long, and decide.
+pub(crate) const OTHERS_DECIDE: Duration = Duration::from_secs(2);
+
 /// How long a node that was started again when it had its results looks for the others, which may
 /// need it.
 pub(crate) const RESULTS_LINGER: Duration = Duration::from_secs(10);
