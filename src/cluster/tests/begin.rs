@@ -268,6 +268,7 @@ fn one_that_has_nobody_to_name_lets_others_decide() {
         hear(&mut node, 2, says(2, Said::Report(Report::default())));
         hear(&mut node, 2, links(2, 1, [Some(50), Some(51)]));
         node.tick(at(1)).unwrap();
+        (2..29).for_each(|tenths| node.tick(at(tenths)).unwrap());
         hear(&mut node, other, links(other, 1, [Some(50 + me as u64), Some(52)]));
         hear(&mut node, 2, links(2, 2, [None, Some(51)]));
         let mut facts = Facts::new(start);
