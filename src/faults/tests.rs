@@ -319,8 +319,8 @@ fn a_few_seeds_end_with_the_bits_of_their_history() {
     expect(SEEDS.start..SEEDS.end / 10, &ROBUST);
 }
 
-/// A machine loses its power after all have gone back to a mean, before it writes a checkpoint: those
-/// that it had removed must not come back, as they have other bits.
+/// A machine loses its power after all have gone back to a mean, before it writes a checkpoint:
+/// those that it had removed must not come back, as they have other bits.
 #[test]
 fn checkpoints_of_an_attempt_that_failed_do_not_come_back() {
     let sections = ["a".into(), "b".into(), "c".into()];
