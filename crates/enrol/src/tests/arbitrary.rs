@@ -497,7 +497,12 @@ impl World {
             let run = book.begun(&begun).unwrap().clone();
             let stage = self.last[&(at, begun.begins)].clone();
             let results = match self.is_trained(&run, &stage) {
-                true => newest(stage.rounds_before + 3, true, &format!("{stage:?}")),
+                // No node does more rounds than the run has.
+                true => {
+                    let most = Experiment::parse(&run.experiment, &[]).unwrap().run.rounds;
+                    let rounds = most.min(stage.rounds_before + 3);
+                    newest(rounds, true, &format!("{stage:?}"))
+                }
                 false => {
                     self.begun_with(&stage).remove(&at);
                     None
