@@ -11,11 +11,11 @@ use gradvine::{
 use crate::{
     book::{Book, Request, Retry, now},
     document::{Admission, Invitation, Member, Run, Version},
-    ends::{Constants, StageEnd},
-    follows::words_of_admission,
+    ends::{Constants, LONGEST_CONSTANTS, StageEnd},
+    follows::{MOST_GIVEN_UP, words_of_admission},
     notes::{AHEAD, Announcement, Choice, News},
-    proposal::{Proposal, Refusal, words_of_refusal},
-    sign::{About, digest, sign},
+    proposal::Proposal,
+    sign::{About, Accept, Declined, Refusal, digest, sign},
     site::Site,
     text::check_text,
 };
@@ -93,9 +93,8 @@ impl Site {
             )));
         }
         let site = book.site.clone();
-        let version = self.sign(&site, run);
         if book.decides() {
-            book.extend(vec![version]).map_err(refuse)?;
+            book.extend(vec![self.sign(&site, run)]).map_err(refuse)?;
             return Ok(true);
         }
         if !book.run().started {
@@ -109,12 +108,29 @@ impl Site {
                 open.by, open.run.change
             )));
         }
-        let Version { run, signatures: accepts } = version;
         if book.notes.proposals.iter().any(|one| one.run == run) {
             return Err(refuse("the same was declined a moment ago"));
         }
+        let accepts = [(site.clone(), self.accept(book, &run.digest())?)].into();
         book.notes.proposals.push(Proposal { run, by: site, accepts, declines: BTreeMap::new() });
         self.adopt(book).map_err(refuse)
+    }
+
+    /// That this site accepts this version, in place of those that were declined.
+    fn accept(&self, book: &Book, version: &str) -> Result<Accept, ConfigError> {
+        let before = book.notes.proposals.iter().filter(|one| one.accepts.contains_key(&book.site));
+        let before = before.map(|one| (one.run.digest(), one.declines.clone()));
+        let before: Vec<Declined> = (before.filter(|(digest, _)| digest != version))
+            .map(|(version, declines)| Declined { version, declines })
+            .collect();
+        match before.len() > MOST_GIVEN_UP {
+            true => Err(refuse(format!(
+                "this site has accepted {} proposals for one version, and all were declined: at \
+                 most {MOST_GIVEN_UP} may be",
+                before.len()
+            ))),
+            false => Ok(Accept::new(&self.key, version, before)),
+        }
     }
 
     /// Accepts a proposal, or declines it with a reason.
@@ -138,8 +154,7 @@ impl Site {
             if one.accepts.contains_key(&site) {
                 return Err(refuse("this site has accepted this proposal already"));
             }
-            let signature = sign(&self.key, About::Declines, &words_of_refusal(digest, &reason));
-            one.declines.insert(site, Refusal { reason, signature });
+            one.declines.insert(site, Refusal::new(&self.key, digest, reason));
             return Ok(());
         }
         if one.declines.contains_key(&site) {
@@ -161,8 +176,9 @@ impl Site {
         if let Some(name) = late(one) {
             return Err(refuse(format!("the ticket of {name} has expired")));
         }
-        let signature = sign(&self.key, About::Accepts, digest.as_bytes());
-        one.accepts.insert(site, signature);
+        let accept = self.accept(book, digest)?;
+        let one = book.notes.proposals.iter_mut().find(|one| one.run.digest() == digest);
+        one.expect("it is known").accepts.insert(site, accept);
         self.adopt(book).map(drop).map_err(refuse)
     }
 
@@ -238,7 +254,15 @@ impl Site {
 
     /// Says how the stage that this version begins has ended here: with this model, after so many
     /// rounds of all stages. With none the newest model of an earlier stage stands.
-    pub fn ended(&self, book: &mut Book, stage: &Run, newest: Option<Newest>) {
+    ///
+    /// # Errors
+    /// If no site would take it over, such as constants that are too long.
+    pub fn ended(
+        &self,
+        book: &mut Book,
+        stage: &Run,
+        newest: Option<Newest>,
+    ) -> Result<(), ConfigError> {
         let (run, site) = (stage.id.clone(), book.site.clone());
         let earlier = book.notes.ends.iter().find(|end| end.site == site).cloned();
         let none = || StageEnd {
@@ -257,12 +281,22 @@ impl Site {
         let end = StageEnd { stage: number, begins, ..earlier.unwrap_or_else(none) };
         let end = match newest {
             Some(Newest { rounds, mean, digest, constants }) => {
-                let constants = constants.to_text().unwrap_or_default();
+                let constants = constants.to_text()?;
                 StageEnd { rounds, model: Some(number), mean, digest, constants, ..end }
             }
             None => end,
         };
-        book.learn(News { ends: vec![end.signed(&self.key)], ..News::default() });
+        let end = end.signed(&self.key);
+        if !end.is_valid(&book.history) {
+            let (rounds, bytes) = (end.rounds, end.constants.len());
+            return Err(refuse(format!(
+                "no site takes over how stage {number} ended here, with {rounds} rounds and \
+                 {bytes} bytes of scales and fills: expected at most the rounds of the run, and \
+                 {LONGEST_CONSTANTS} bytes"
+            )));
+        }
+        book.learn(News { ends: vec![end], ..News::default() });
+        Ok(())
     }
 
     /// The signatures with which this site asks to join: of its own key, and of its ticket's.
@@ -296,7 +330,7 @@ impl Site {
             note(self.admit_next(book));
             note(self.begin_if_all_are_there(book));
         }
-        self.pass_over(book);
+        note(self.pass_over(book));
         problems
     }
 
@@ -453,14 +487,15 @@ impl Site {
 
     /// Says that the stage before the present one has ended here, if it was replaced before this
     /// site's node began it: without rounds.
-    fn pass_over(&self, book: &mut Book) {
-        let Some(now) = book.stage() else { return };
-        let Some(before) = book.stage_before(now.number).cloned() else { return };
+    fn pass_over(&self, book: &mut Book) -> Result<(), ConfigError> {
+        let before = book.stage().and_then(|now| book.stage_before(now.number)).cloned();
+        let Some(before) = before else { return Ok(()) };
         let took_part = before.member(&book.site).is_some_and(|one| one.peer == book.peer);
         let is_said = book.notes.end_of(&before, &book.site).is_some();
         let is_begun = book.training.iter().any(|one| book.begun(one) == Some(&before));
-        if took_part && !is_said && !is_begun && book.unsaid().is_none() {
-            self.ended(book, &before, None);
+        match took_part && !is_said && !is_begun && book.unsaid().is_none() {
+            true => self.ended(book, &before, None),
+            false => Ok(()),
         }
     }
 }

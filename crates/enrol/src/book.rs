@@ -19,6 +19,10 @@ const MOST_LISTED: usize = 32;
 
 /// Seconds since 1970.
 pub fn now() -> u64 {
+    #[cfg(test)]
+    if let Some(now) = crate::tests::CLOCK.get() {
+        return now;
+    }
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
@@ -49,21 +53,26 @@ pub struct Training {
 }
 
 /// Another version of a number that this history has: both have the consent that they need.
+/// Members have broken the rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conflict {
     /// The number of the two versions.
     pub number: u64,
-    /// The members that have signed both.
-    pub signed_both: Vec<String>,
+    /// These have, and have no say in which one counts.
+    pub culprits: Vec<String>,
     /// The other version, and those that continue it.
     pub rival: Vec<Version>,
 }
 
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (names, number) = (self.signed_both.join(", "), self.number);
-        write!(f, "{names} signed two versions of the run with the number {number}")
+        let (names, number) = (self.culprits.join(", "), self.number);
+        write!(
+            f,
+            "{names} signed what contradicts itself: the run has two versions with the number \
+             {number}"
+        )
     }
 }
 
@@ -119,9 +128,6 @@ pub struct Book {
     /// The history of another site that contradicts this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conflict: Option<Conflict>,
-    /// The digests of versions that lost in a contradiction.
-    #[serde(default)]
-    pub overruled: BTreeSet<String>,
 }
 
 /// What may be done with a ticket.
@@ -151,7 +157,6 @@ impl Book {
             training: Vec::new(),
             retry: Retry::default(),
             conflict: None,
-            overruled: BTreeSet::new(),
         }
     }
 
@@ -250,30 +255,41 @@ impl Book {
     /// # Errors
     /// If a version is wrong, or contradicts one that is known: then the book notes it.
     pub fn extend(&mut self, versions: Vec<Version>) -> Result<bool, String> {
-        let mut changes = false;
-        let mut rival = None;
-        for (at, version) in versions.iter().enumerate() {
-            let (number, newest) = (version.run.number, self.run().number);
-            if number == newest + 1 {
-                version.check(Some(self.run()))?;
-                self.history.push(version.clone());
-                changes = true;
-                continue;
+        let before = self.run().number;
+        let mut result = Ok(());
+        // Its history, and a rival of it, if it has met one.
+        for part in versions.chunk_by(|one, next| one.run.number + 1 == next.run.number) {
+            result = result.and(self.continue_with(part));
+        }
+        result.map(|()| self.run().number > before)
+    }
+
+    fn continue_with(&mut self, versions: &[Version]) -> Result<(), String> {
+        let is_known = |one: &Version| self.history.iter().any(|known| known.run == one.run);
+        let new = versions.iter().position(|one| !is_known(one)).unwrap_or(versions.len());
+        let next = self.run().number + 1;
+        match versions.get(new) {
+            Some(version) if version.run.number != next => self.contradicts(&versions[new..]),
+            Some(_) => {
+                let mut follows = Ok(());
+                for version in &versions[new..] {
+                    follows = version.check(Some(self.run()));
+                    if follows.is_err() {
+                        break;
+                    }
+                    self.history.push(version.clone());
+                }
+                self.tidy();
+                follows
             }
-            let known = self.history.iter().find(|known| known.run.number == number);
-            if known.is_none_or(|known| known.run != version.run) {
-                rival = Some(&versions[at..]);
-                break;
-            }
+            None => Ok(()),
         }
-        if changes {
-            self.notes.prune(&self.history);
-            self.close_tickets();
-        }
-        match rival {
-            None => Ok(changes),
-            Some(rival) => self.contradicts(rival).map(|()| changes),
-        }
+    }
+
+    /// Forgets what is not of the newest version.
+    fn tidy(&mut self) {
+        self.notes.prune(&self.history);
+        self.close_tickets();
     }
 
     /// Another site has other versions from here on.
@@ -284,7 +300,8 @@ impl Book {
         let Some(place) = place.filter(|place| *place > 0) else {
             return Err(format!("its version {number} is of another run, or of no history"));
         };
-        let mut before = &self.history[place - 1].run;
+        let first = &self.history[place - 1].run;
+        let mut before = first;
         let mut valid = Vec::new();
         for version in rival {
             match version.check(Some(before)) {
@@ -294,30 +311,30 @@ impl Book {
             }
             before = &version.run;
         }
-        let digest = valid[0].run.digest();
-        if self.overruled.contains(&digest) {
+        let culprits = first.culprits([&self.history[place], &valid[0]]);
+        let new = Conflict { number, culprits, rival: valid };
+        let winner = self.winner(&new);
+        if winner.is_some_and(|winner| winner == self.digest_at(place)) {
             return Ok(());
         }
-        let known = &self.history[place];
-        let both = known.signatures.keys().filter(|name| valid[0].signatures.contains_key(*name));
-        let signed_both = both.cloned().collect();
-        let is_newer = self.conflict.as_ref().is_none_or(|conflict| {
-            conflict.number > number
-                || conflict.rival[0].run == valid[0].run && conflict.rival.len() < valid.len()
-                || self.winner(conflict).is_some_and(|winner| winner == digest)
+        let is_newer = self.conflict.as_ref().is_none_or(|known| {
+            let is_same = known.rival[0].run == new.rival[0].run;
+            known.number > number
+                || is_same && known.rival.len() < new.rival.len()
+                || self.winner(&new) == Some(new.rival[0].run.digest())
         });
         if is_newer {
-            self.conflict = Some(Conflict { number, signed_both, rival: valid });
+            self.conflict = Some(new);
         }
         self.settle();
         self.conflict.as_ref().map_or(Ok(()), |conflict| Err(conflict.to_string()))
     }
 
-    /// The digest of the version with which more than half go on, of the members that have not
-    /// signed both.
+    /// The digest of the version with which more than half go on, of the members that have broken
+    /// no rule.
     fn winner(&self, conflict: &Conflict) -> Option<String> {
         let before = self.history.iter().find(|one| one.run.number + 1 == conflict.number)?;
-        let is_honest = |member: &&Member| !conflict.signed_both.contains(&member.name);
+        let is_honest = |member: &&Member| !conflict.culprits.contains(&member.name);
         let voters: Vec<&Member> = before.run.members.iter().filter(is_honest).collect();
         let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
         for choice in self.notes.choices.iter().filter(|one| one.number == conflict.number) {
@@ -335,17 +352,13 @@ impl Book {
         let Some(winner) = self.winner(&conflict) else { return };
         let place = self.history.iter().position(|one| one.run.number == conflict.number);
         let Some(place) = place else { return };
-        let (ours, theirs) = (self.digest_at(place), conflict.rival[0].run.digest());
-        if winner == ours {
-            self.overruled.insert(theirs);
+        if winner == self.digest_at(place) {
             self.conflict = None;
-        } else if winner == theirs {
-            self.overruled.insert(ours);
+        } else if winner == conflict.rival[0].run.digest() {
             self.history.truncate(place);
             self.history.extend(conflict.rival);
             self.conflict = None;
-            self.notes.prune(&self.history);
-            self.close_tickets();
+            self.tidy();
         }
     }
 

@@ -13,7 +13,7 @@ use gradvine::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::sign::digest;
+use crate::sign::{Accept, digest};
 
 /// The format of signed runs, of the books of sites and of what sites exchange.
 pub const FORMAT: u32 = 2;
@@ -125,8 +125,8 @@ pub struct Run {
 pub struct Version {
     /// The state of the run.
     pub run: Run,
-    /// Of each member that has accepted it, the signature.
-    pub signatures: BTreeMap<String, String>,
+    /// The members that have accepted it.
+    pub signatures: BTreeMap<String, Accept>,
 }
 
 impl Run {

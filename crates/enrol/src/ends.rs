@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The most bytes of the constants of a model.
-const LONGEST_CONSTANTS: usize = 1 << 20;
+pub(crate) const LONGEST_CONSTANTS: usize = 1 << 20;
 
 /// What was done with the features before training, which a model needs: all that the end of a
 /// stage may set in the experiment of the next one.

@@ -8,10 +8,11 @@
 //!   member that is removed, or whose key is replaced, is not asked; but never do fewer than more
 //!   than half decide.
 //!
-//! Why at most one version has a number, if more than half of the members keep the rule: a member
-//! accepts a second version of one number only once enough have declined the first to make its
-//! acceptance impossible, and whoever has declined one never accepts it. Two sets of more than half
-//! have a member in common.
+//! Why at most one version has a number, if all members keep the rule: a member accepts a second
+//! version of one number only once enough have declined the first to make its acceptance
+//! impossible, and whoever has declined one never accepts it. Two sets of more than half have a
+//! member in common. With its acceptance a member shows who has declined the first one. So two
+//! versions with one number name who has broken the rule, and nobody else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +20,7 @@ use gradvine::experiment::Experiment;
 
 use crate::{
     document::{Admission, Consent, FORMAT, Invitation, MOST_SITES, Member, Run, Version},
-    sign::{About, is_signed},
+    sign::{About, Accept, Declined, Refusal, is_signed},
     text::{LONGEST_KEY, Names, check_member, check_name, check_peer, check_text},
 };
 
@@ -31,6 +32,9 @@ const LONGEST_FILE: usize = 1 << 20;
 
 /// The longest time that a ticket is good for, in seconds: a year.
 const LONGEST_TICKET: u64 = 366 * 86_400;
+
+/// The most proposals for one version that a member may have accepted, and that were declined.
+pub(crate) const MOST_GIVEN_UP: usize = 64;
 
 /// What the bearer of a ticket and the inviter sign, to admit a site.
 pub(crate) fn words_of_admission(run: &str, invitation: &Invitation, member: &Member) -> Vec<u8> {
@@ -56,6 +60,60 @@ impl Run {
                 (voters, need)
             }
         }
+    }
+
+    /// Whether this member accepts this version, and members have declined what it shows.
+    pub(crate) fn has_accepted(&self, name: &str, version: &str, accept: &Accept) -> bool {
+        let given_up = &accept.instead_of;
+        let names: BTreeSet<&str> = given_up.iter().map(|one| one.version.as_str()).collect();
+        let is_shown = |one: &Declined| {
+            let is_its = |(by, why): (&String, _)| self.has_declined(by, &one.version, why);
+            !one.declines.is_empty() && one.declines.iter().all(is_its)
+        };
+        names.len() == given_up.len()
+            && names.len() <= MOST_GIVEN_UP
+            && !names.contains(version)
+            && self.member(name).is_some_and(|member| accept.is_by(&member.peer, version))
+            && given_up.iter().all(is_shown)
+    }
+
+    /// Whether this member declines this version.
+    pub(crate) fn has_declined(&self, name: &str, version: &str, refusal: &Refusal) -> bool {
+        let member = self.member(name).filter(|_| check_text(&refusal.reason).is_ok());
+        member.is_some_and(|member| refusal.is_by(&member.peer, version))
+    }
+
+    /// Whether so many have declined `next` that it can never be adopted.
+    pub(crate) fn is_rejected(&self, next: &Run, declines: &BTreeMap<String, Refusal>) -> bool {
+        let (voters, need) = self.voters(next);
+        voters.iter().filter(|one| !declines.contains_key(&one.name)).count() < need
+    }
+
+    /// The members that have broken the rule, of two versions after this one. They have accepted
+    /// both, and do not show that one of them was declined; or they are shown to have declined one
+    /// that they have accepted. There is one at least, if both versions have their consent.
+    pub(crate) fn culprits(&self, two: [&Version; 2]) -> Vec<String> {
+        let both = two.map(|one| (one, one.run.digest()));
+        let [one, other] = &both;
+        let pairs = [(one, other), (other, one)];
+        let has_signed_two = |name: &String| {
+            let gives_up = |((kept, _), (left, digest)): &(&(&Version, _), &(&Version, String))| {
+                let shown = kept.signatures[name].instead_of.iter();
+                shown
+                    .filter(|one| one.version == *digest)
+                    .any(|one| self.is_rejected(&left.run, &one.declines))
+            };
+            two.iter().all(|one| one.signatures.contains_key(name)) && !pairs.iter().any(gives_up)
+        };
+        let has_turned = |name: &String| {
+            pairs.iter().any(|((kept, _), (left, digest))| {
+                let mut shown = kept.signatures.values().flat_map(|one| &one.instead_of);
+                left.signatures.contains_key(name)
+                    && shown.any(|one| one.version == *digest && one.declines.contains_key(name))
+            })
+        };
+        let names = self.members.iter().map(|member| &member.name);
+        names.filter(|name| has_signed_two(name) || has_turned(name)).cloned().collect()
     }
 
     /// Whether this removes this site.
@@ -291,11 +349,8 @@ impl Version {
         };
         let digest = self.run.digest();
         let members = before.unwrap_or(&self.run);
-        for (name, signature) in &self.signatures {
-            let is_its = |member: &Member| {
-                is_signed(&member.peer, About::Accepts, digest.as_bytes(), signature)
-            };
-            if !members.member(name).is_some_and(is_its) {
+        for (name, accept) in &self.signatures {
+            if !members.has_accepted(name, &digest, accept) {
                 let name = crate::text::shown(name);
                 return Err(format!("version {}: no signature of {name}", self.run.number));
             }

@@ -45,7 +45,8 @@ pub use document::{Admission, Consent, FORMAT, Invitation, MOST_SITES, Member, R
 pub use ends::{Constants, StageEnd};
 pub use follows::{FAMILIES, check_history};
 pub use notes::{Announcement, Choice, News, Notes};
-pub use proposal::{Proposal, Refusal, Replies};
+pub use proposal::{Proposal, Replies};
+pub use sign::{Accept, Declined, Refusal};
 pub use site::{Site, lock_file, read_book};
 pub use stage::{FirstModel, NotYet, Stage, is_current, newest_of, write_files};
 pub use text::{check_name, check_text};

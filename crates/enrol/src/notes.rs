@@ -316,7 +316,9 @@ impl Notes {
     fn choose(&mut self, one: Choice, history: &[Version], now: u64) -> bool {
         let is_same = |known: &Choice| known.site == one.site && known.number == one.number;
         let known = self.choices.iter().find(|known| is_same(known));
-        if known.is_some_and(|known| known.time >= one.time) || !one.is_valid(history, now) {
+        // Of two at one time all sites retain the same one.
+        let order = |one: &Choice| (one.time, one.digest.clone());
+        if known.is_some_and(|known| order(known) >= order(&one)) || !one.is_valid(history, now) {
             return false;
         }
         self.choices.retain(|known| !is_same(known));
@@ -340,8 +342,11 @@ impl Notes {
             return false;
         }
         if of_it().count() >= MOST_OF_ONE {
-            // Whoever still waits for a rejected one tells this site of it again.
-            let gives_way = |known: &Proposal| known.by == one.by && known.is_rejected(current);
+            // Whoever still waits for a rejected one tells this site of it again. Those that others
+            // have accepted stay: these show later that it was declined.
+            let gives_way = |known: &Proposal| {
+                known.by == one.by && known.accepts.len() == 1 && known.is_rejected(current)
+            };
             if let Some(at) = self.proposals.iter().position(gives_way) {
                 self.refused.insert(self.proposals[at].id());
                 self.proposals.remove(at);

@@ -6,19 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     document::Run,
-    sign::{About, id, is_signed},
-    text::check_text,
+    sign::{Accept, Refusal, id},
 };
-
-/// Why a member declines.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Refusal {
-    /// For people.
-    pub reason: String,
-    /// Signed by the member.
-    pub signature: String,
-}
 
 /// A version that is proposed, with the answers so far.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,8 +17,8 @@ pub struct Proposal {
     pub run: Run,
     /// The member that proposes it.
     pub by: String,
-    /// The signatures of the members that accept it, its author's among them.
-    pub accepts: BTreeMap<String, String>,
+    /// The members that accept it, its author's among them.
+    pub accepts: BTreeMap<String, Accept>,
     /// The members that decline it.
     pub declines: BTreeMap<String, Refusal>,
 }
@@ -43,14 +32,9 @@ pub struct Replies {
     /// The member that proposes it.
     pub by: String,
     /// As in [`Proposal`].
-    pub accepts: BTreeMap<String, String>,
+    pub accepts: BTreeMap<String, Accept>,
     /// As in [`Proposal`].
     pub declines: BTreeMap<String, Refusal>,
-}
-
-/// What a member that declines signs.
-pub(crate) fn words_of_refusal(version: &str, reason: &str) -> Vec<u8> {
-    [version.as_bytes(), b"\0", reason.as_bytes()].concat()
 }
 
 /// The name under which sites list a proposed version.
@@ -61,19 +45,9 @@ pub(crate) fn proposal_id(version: &str, by: &str) -> String {
 impl Replies {
     /// Drops answers that are not signed by a member.
     fn checked(mut self, current: &Run) -> Replies {
-        let peer = |name: &str| current.member(name).map(|member| member.peer.as_str());
         let version = self.version.clone();
-        self.accepts.retain(|name, signature| {
-            peer(name)
-                .is_some_and(|peer| is_signed(peer, About::Accepts, version.as_bytes(), signature))
-        });
-        self.declines.retain(|name, refusal| {
-            let words = words_of_refusal(&version, &refusal.reason);
-            check_text(&refusal.reason).is_ok()
-                && peer(name).is_some_and(|peer| {
-                    is_signed(peer, About::Declines, &words, &refusal.signature)
-                })
-        });
+        self.accepts.retain(|name, accept| current.has_accepted(name, &version, accept));
+        self.declines.retain(|name, refusal| current.has_declined(name, &version, refusal));
         self
     }
 
@@ -95,9 +69,7 @@ impl Proposal {
 
     /// Whether so many have declined it that it can never be adopted.
     pub fn is_rejected(&self, current: &Run) -> bool {
-        let (voters, need) = current.voters(&self.run);
-        let open = voters.iter().filter(|one| !self.declines.contains_key(&one.name));
-        open.count() < need
+        current.is_rejected(&self.run, &self.declines)
     }
 
     /// Whether sites accept it by themselves: it admits sites that were invited by consent, or its
@@ -117,9 +89,8 @@ impl Proposal {
         let (by, empty) = (self.by.clone(), BTreeMap::new);
         let none = Replies { version, by, accepts: empty(), declines: BTreeMap::new() };
         let mut new = none.clone();
-        for (name, signature) in &self.accepts {
-            let one =
-                Replies { accepts: [(name.clone(), signature.clone())].into(), ..none.clone() };
+        for (name, accept) in &self.accepts {
+            let one = Replies { accepts: [(name.clone(), accept.clone())].into(), ..none.clone() };
             if one.ids().any(|id| is_new(&id)) {
                 new.accepts.extend(one.accepts);
             }
@@ -139,8 +110,8 @@ impl Proposal {
         let count = |one: &Proposal| (one.accepts.len(), one.declines.len());
         let before = count(self);
         let replies = replies.checked(current);
-        for (name, signature) in replies.accepts {
-            self.accepts.entry(name).or_insert(signature);
+        for (name, accept) in replies.accepts {
+            self.accepts.entry(name).or_insert(accept);
         }
         for (name, refusal) in replies.declines {
             self.declines.entry(name).or_insert(refusal);

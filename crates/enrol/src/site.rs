@@ -31,7 +31,7 @@ use crate::{
     book::Book,
     document::{FORMAT, Member, Run, Version},
     follows::check_history,
-    sign::{About, sign},
+    sign::Accept,
 };
 
 /// The names of a site's files.
@@ -250,7 +250,7 @@ impl Site {
 
     /// This version with the signature of this site.
     pub fn sign(&self, site: &str, run: Run) -> Version {
-        let signature = sign(&self.key, About::Accepts, run.digest().as_bytes());
-        Version { run, signatures: BTreeMap::from([(site.to_string(), signature)]) }
+        let accept = Accept::new(&self.key, &run.digest(), Vec::new());
+        Version { run, signatures: BTreeMap::from([(site.to_string(), accept)]) }
     }
 }

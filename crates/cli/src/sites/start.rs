@@ -366,7 +366,7 @@ fn conclude(site: &Site, out: &Path, training: &Training) -> Result<(), Exit> {
     let history = site.change(|book| {
         let stage = book.begun(training).cloned();
         if let Some(stage) = stage.filter(|run| book.notes.end_of(run, &book.site).is_none()) {
-            site.ended(book, &stage, newest);
+            site.ended(book, &stage, newest)?;
             site.tend(book);
         }
         Ok(book.history.clone())

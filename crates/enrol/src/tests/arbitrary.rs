@@ -18,8 +18,8 @@ use crate::{
     ends::StageEnd,
     follows::words_of_admission,
     notes::Choice,
-    proposal::{Replies, words_of_refusal},
-    sign::{About, is_signed, sign},
+    proposal::Replies,
+    sign::{About, sign},
 };
 
 /// The seeds of the ordinary test.
@@ -215,9 +215,19 @@ impl World {
         run
     }
 
-    /// Signatures in its own name, and false ones in the names of others.
-    fn accepts(&mut self, digest: &str) -> BTreeMap<String, String> {
-        let own = sign(&self.key(), About::Accepts, digest.as_bytes());
+    /// Accepts in its own name, and false ones in the names of others.
+    fn accepts(&mut self, digest: &str) -> BTreeMap<String, Accept> {
+        let mut instead_of = Vec::new();
+        if self.dice.below(3) == 0 {
+            let open = self.book().notes.proposals;
+            if !open.is_empty() {
+                let Proposal { run, mut declines, .. } = self.one(&open);
+                let refusal = Refusal::new(&self.key(), &run.digest(), "no".into());
+                declines.insert(self.member_name(), refusal);
+                instead_of.push(Declined { version: run.digest(), declines });
+            }
+        }
+        let own = Accept::new(&self.key(), digest, instead_of);
         let mut all = BTreeMap::from([(self.name(), own.clone())]);
         if self.dice.below(4) == 0 {
             all.insert(self.member_name(), own);
@@ -241,10 +251,9 @@ impl World {
             accepts = self.accepts(&version);
         }
         let reason = self.text();
-        let signature = sign(&self.key(), About::Declines, &words_of_refusal(&version, &reason));
         let mut declines = BTreeMap::new();
         if self.dice.below(2) == 0 {
-            declines.insert(self.name(), Refusal { reason, signature });
+            declines.insert(self.name(), Refusal::new(&self.key(), &version, reason));
         }
         Some(Replies { version, by, accepts, declines })
     }
@@ -436,8 +445,7 @@ impl World {
     fn invite(&mut self, at: usize) {
         let place = &self.places[at];
         let book = place.book();
-        let secret = digest(format!("{at} {}", self.tickets.len()).as_bytes());
-        let secret = data_encoding::HEXLOWER.decode(secret.as_bytes()).unwrap().try_into().unwrap();
+        let secret = secret(&format!("{at} {}", self.tickets.len()));
         let ticket = Ticket {
             run: book.run().id.clone(),
             title: "hospitals".into(),
@@ -528,6 +536,10 @@ impl World {
             let place = &self.places[at];
             let book = place.book();
             let now = (book.run().digest(), book.notes.ends.clone());
+            if let Some(conflict) = &book.conflict {
+                let liar = NAMES[self.liar];
+                assert_eq!(conflict.culprits, [liar], "seed {seed}: {conflict}");
+            }
             if self.checked.get(&at) == Some(&now) {
                 continue;
             }
@@ -553,10 +565,7 @@ impl World {
         }
         let run = &next.run;
         let given = |name: &String| {
-            let own = before.member(name).is_some_and(|one| {
-                let digest = run.digest();
-                is_signed(&one.peer, About::Accepts, digest.as_bytes(), &next.signatures[name])
-            });
+            let own = before.has_accepted(name, &run.digest(), &next.signatures[name]);
             assert!(own, "seed {seed}: {name} has not signed version {}", run.number);
             let none = BTreeSet::new();
             let by_user = self.consents.get(&run.digest()).unwrap_or(&none);
@@ -588,6 +597,7 @@ impl World {
     }
 
     fn step(&mut self, ending: bool) {
+        Clock::pass();
         let honest = self.honest();
         let at = self.one(&honest);
         match self.dice.below(8) {
@@ -678,6 +688,7 @@ fn run(seed: u64) {
 #[test]
 fn one_member_that_does_anything_decides_nothing_and_stops_nobody() {
     for seed in seeds(SEEDS) {
+        let _clock = Clock::new();
         run(seed);
     }
 }

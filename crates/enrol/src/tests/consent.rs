@@ -1,10 +1,7 @@
 //! Whose consent a version needs, and what may follow.
 
 use super::*;
-use crate::{
-    notes::Notes,
-    sign::{About, sign},
-};
+use crate::notes::Notes;
 
 #[test]
 fn a_change_needs_a_majority_and_all_take_it_over() {
@@ -160,7 +157,7 @@ fn a_member_that_signs_two_versions_with_one_number_is_named() {
         book.extend(vec![version(&berlin, "one")]).unwrap();
         Ok(book.extend(vec![version(&berlin, "two")]).unwrap_err())
     });
-    assert!(why.contains("berlin signed two versions"), "{why}");
+    assert!(why.contains("berlin signed what contradicts itself"), "{why}");
     assert!(lyon.book().conflict.is_some());
     // Whoever is nobody contradicts nothing, nor does one who signs in another's name, nor who
     // invents a whole run with this id.
@@ -184,8 +181,7 @@ fn what_strangers_say_and_what_was_altered_counts_for_nothing() {
     let current = book.run();
     let propose = |by: &str, key: &Keypair| {
         let run = with_set(&book, "optimizer.step=9.0");
-        let signature = sign(key, About::Accepts, run.digest().as_bytes());
-        let accepts = [(by.to_string(), signature)].into();
+        let accepts = [(by.to_string(), Accept::new(key, &run.digest(), Vec::new()))].into();
         Proposal { run, by: by.into(), accepts, declines: Default::default() }
     };
     let key = &stranger.key;
@@ -200,16 +196,17 @@ fn what_strangers_say_and_what_was_altered_counts_for_nothing() {
     assert!(!merge(&mut notes, propose("a", key)));
     let mut one = propose("b", &places[1].site.key);
     for name in ["a", "c"] {
-        let signature = sign(&places[1].site.key, About::Accepts, one.run.digest().as_bytes());
-        one.accepts.insert(name.into(), signature);
+        let accept = Accept::new(&places[1].site.key, &one.run.digest(), Vec::new());
+        one.accepts.insert(name.into(), accept);
     }
     assert!(merge(&mut notes, one.clone()));
     assert_eq!(notes.proposals[0].accepts.keys().collect::<Vec<_>>(), ["b"]);
     assert!(notes.adopted(current).is_none());
     // A signature of one kind is none of another.
     let mut other = propose("c", &places[2].site.key);
-    let refusal = sign(&places[2].site.key, About::Declines, other.run.digest().as_bytes());
-    other.accepts.insert("c".into(), refusal);
+    let refusal = Refusal::new(&places[2].site.key, &other.run.digest(), "no".into());
+    let accept = Accept { instead_of: Vec::new(), signature: refusal.signature };
+    other.accepts.insert("c".into(), accept);
     assert!(!merge(&mut notes, other));
     // Altered after it was signed.
     let mut other = propose("c", &places[2].site.key);
@@ -218,8 +215,8 @@ fn what_strangers_say_and_what_was_altered_counts_for_nothing() {
     // Dated in the future: all later versions would be so.
     let mut other = propose("c", &places[2].site.key);
     other.run.time = now() + 2 * 86_400;
-    let signature = sign(&places[2].site.key, About::Accepts, other.run.digest().as_bytes());
-    other.accepts.insert("c".into(), signature);
+    let accept = Accept::new(&places[2].site.key, &other.run.digest(), Vec::new());
+    other.accepts.insert("c".into(), accept);
     assert!(!merge(&mut notes, other));
     // An address in the name of another.
     let one = Announcement {

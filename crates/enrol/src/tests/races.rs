@@ -59,6 +59,7 @@ impl World {
     }
 
     fn step(&mut self) {
+        Clock::pass();
         let (one, other) = self.dice.two(NAMES.len());
         // Whoever is out may be refused.
         let _ = self.places[one].sync(&self.places[other]);
@@ -178,6 +179,7 @@ pub(super) fn seeds(usual: Range<u64>) -> Range<u64> {
 #[test]
 fn whatever_is_declined_or_replaced_the_next_stage_begins() {
     for seed in seeds(SEEDS) {
+        let _clock = Clock::new();
         run(seed);
     }
 }

@@ -45,7 +45,10 @@ fn members_end_a_contradiction_by_choosing_one_version() {
         let conflict = place.book().conflict.unwrap();
         assert_eq!(
             conflict.to_string(),
-            format!("h signed two versions of the run with the number {}", conflict.number)
+            format!(
+                "h signed what contradicts itself: the run has two versions with the number {}",
+                conflict.number
+            )
         );
         assert!(
             matches!(place.stage(), Err(NotYet::Waits(why)) if why.contains("gradvine settle"))
@@ -103,7 +106,7 @@ fn a_contradiction_that_one_site_was_shown_is_told_to_all() {
     exchange_all(&places);
     for place in &places[1..] {
         let conflict = place.book().conflict.expect("it was told");
-        assert_eq!((conflict.signed_both, conflict.number), (vec!["h".into()], rival.run.number));
+        assert_eq!((conflict.culprits, conflict.number), (vec!["h".into()], rival.run.number));
     }
     let ours = places[1].book().run().digest();
     let of_conflict = history[history.len() - 2].run.digest();
@@ -138,4 +141,87 @@ fn a_stage_of_a_version_that_lost_is_left() {
     assert_eq!(book.run().digest(), ours);
     assert!(book.begun(book.training.last().unwrap()).is_none(), "it is of no version");
     assert!(book.unsaid().is_none() && book.notes.ends.iter().any(|end| end.site == "c"));
+}
+
+/// A member declines a change, so that the others accept another one, and then accepts it. Where
+/// all must agree, all have signed two versions.
+#[test]
+fn a_member_that_accepts_what_it_has_declined_is_named_and_nobody_else() {
+    let places = started(&["h", "a", "b", "c", "d"], Consent::All);
+    let key = &places[0].site.key;
+    // What the first one answers, to one site.
+    let tells = |at: usize, mut one: Proposal, accepts: bool| {
+        let digest = one.run.digest();
+        match accepts {
+            true => drop(one.accepts.insert("h".into(), Accept::new(key, &digest, Vec::new()))),
+            false => drop(one.declines.insert("h".into(), Refusal::new(key, &digest, "no".into()))),
+        }
+        places[at].change(|book| {
+            book.learn(News { proposals: vec![one], ..News::default() });
+            places[at].site.adopt(book).map_err(|why| ConfigError::at("run", why))
+        });
+    };
+    let proposal = |at: usize, set: &str| {
+        proposes(&places[at], set).unwrap();
+        exchange_all(&places);
+        places[at].book().notes.proposals.last().unwrap().clone()
+    };
+    let accept = |at: usize, one: &Proposal| {
+        places[at].change(|book| places[at].site.answer(book, &one.run.digest(), None));
+        exchange_all(&places);
+    };
+    let lost = proposal(1, "optimizer.step=0.05");
+    (2..5).for_each(|at| accept(at, &lost));
+    (1..5).for_each(|at| tells(at, lost.clone(), false));
+    let kept = proposal(2, "optimizer.step=0.07");
+    [1, 3, 4].iter().for_each(|at| accept(*at, &kept));
+    (1..4).for_each(|at| tells(at, kept.clone(), true));
+    tells(4, lost.clone(), true);
+    let newest = digests(&places);
+    assert_eq!([&newest[1], &newest[4]], [&kept.run.digest(), &lost.run.digest()]);
+    exchange_all(&places);
+    for place in &places[1..] {
+        assert_eq!(place.book().conflict.expect("it was told").culprits, ["h"]);
+    }
+    for at in [1, 2, 4] {
+        places[at].change(|book| places[at].site.settle(book, &kept.run.digest()));
+    }
+    (0..2).for_each(|_| exchange_all(&places));
+    for place in &places[1..] {
+        let book = place.book();
+        assert!(book.conflict.is_none() && *book.run() == kept.run, "{}", book.site);
+    }
+}
+
+/// A site has met a contradiction before the one that the others have met.
+#[test]
+fn of_two_contradictions_the_earlier_one_is_settled_first() {
+    let places = split();
+    let [ours, theirs] = [1, 3].map(|at: usize| places[at].book().run().digest());
+    let history = places[1].book().history;
+    let run = history[history.len() - 3].run.next(now(), "another one".into(), None);
+    let rival = places[0].site.sign("h", run);
+    let _ = places[3].tried(|book| book.extend(vec![rival.clone()]).map(drop).or(Ok(())));
+    assert_eq!(places[3].book().conflict.unwrap().number, rival.run.number);
+    (0..2).for_each(|_| exchange_all(&places));
+    for place in &places[1..] {
+        assert_eq!(
+            place.book().conflict.unwrap().number,
+            rival.run.number,
+            "{}",
+            place.book().site
+        );
+    }
+    let earlier = history[history.len() - 2].run.digest();
+    (1..5).for_each(|at| places[at].change(|book| places[at].site.settle(book, &earlier)));
+    (0..2).for_each(|_| exchange_all(&places));
+    for at in [1, 2, 3, 4] {
+        let digest = if at == 4 { &theirs } else { &ours };
+        places[at].change(|book| places[at].site.settle(book, digest));
+    }
+    (0..2).for_each(|_| exchange_all(&places));
+    for place in &places[1..] {
+        let book = place.book();
+        assert!(book.conflict.is_none() && book.run().digest() == ours, "{}", book.site);
+    }
 }

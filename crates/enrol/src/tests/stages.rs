@@ -281,3 +281,22 @@ fn fills_are_those_of_the_agreed_schema() {
         .collect();
     assert_eq!(missing, ["Value(4.5)", "Value(7.0)"]);
 }
+
+/// An end that no site takes over would be waited for, for ever.
+#[test]
+fn an_end_that_others_would_refuse_is_an_error_at_its_site() {
+    let places = started(&["a", "b", "c"], Consent::Majority);
+    let stage = begins(&places[0]);
+    let run = places[0].book().stage().unwrap().clone();
+    let fills = (0..60_000).map(|at| (format!("column-{at:09}"), 0.1)).collect();
+    let constants = Constants { fills, ..Constants::default() };
+    let long = newest(3, true, "m").map(|newest| Newest { constants, ..newest });
+    let most = Experiment::parse(&run.experiment, &[]).unwrap().run.rounds;
+    for (newest, word) in [(long, "bytes of scales"), (newest(most + 1, true, "m"), "rounds")] {
+        let ended = places[0].tried(|book| places[0].site.ended(book, &run, newest));
+        let why = ended.unwrap_err().to_string();
+        assert!(why.contains(word) && why.contains(&format!("stage {}", stage.number)), "{why}");
+    }
+    assert!(places[0].book().notes.ends.is_empty());
+    places[0].change(|book| places[0].site.ended(book, &run, newest(most, true, "m")));
+}
