@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     document::{FORMAT, Invitation, Member, Run, Version},
-    notes::{News, Notes},
+    notes::{Choice, News, Notes},
 };
 
 /// The most digests that a site lists of its history.
@@ -128,6 +128,10 @@ pub struct Book {
     /// The history of another site that contradicts this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conflict: Option<Conflict>,
+    /// Contradictions that have ended, each with the version that lost: one of each member that has
+    /// broken the rule.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settled: Vec<Conflict>,
 }
 
 /// What may be done with a ticket.
@@ -157,6 +161,7 @@ impl Book {
             training: Vec::new(),
             retry: Retry::default(),
             conflict: None,
+            settled: Vec::new(),
         }
     }
 
@@ -280,6 +285,8 @@ impl Book {
                     self.history.push(version.clone());
                 }
                 self.tidy();
+                // Who has signed a later version has chosen.
+                self.settle();
                 follows
             }
             None => Ok(()),
@@ -313,8 +320,8 @@ impl Book {
         }
         let culprits = first.culprits([&self.history[place], &valid[0]]);
         let new = Conflict { number, culprits, rival: valid };
-        let winner = self.winner(&new);
-        if winner.is_some_and(|winner| winner == self.digest_at(place)) {
+        if self.winner(&new) == Some(self.digest_at(place)) {
+            self.keep_proof(new);
             return Ok(());
         }
         let is_newer = self.conflict.as_ref().is_none_or(|known| {
@@ -330,17 +337,43 @@ impl Book {
         self.conflict.as_ref().map_or(Ok(()), |conflict| Err(conflict.to_string()))
     }
 
+    /// Keeps a contradiction that has ended, if nothing else proves that its members have broken
+    /// the rule.
+    fn keep_proof(&mut self, conflict: Conflict) {
+        let is_known = |name| self.settled.iter().any(|one| one.culprits.contains(name));
+        if !conflict.culprits.iter().all(is_known) {
+            let lost = conflict.rival.into_iter().take(1).collect();
+            self.settled.push(Conflict { rival: lost, ..conflict });
+        }
+    }
+
     /// The digest of the version with which more than half go on, of the members that have broken
-    /// no rule.
+    /// no rule: those that have chosen it, or have signed a version after it and none after the
+    /// other one.
     fn winner(&self, conflict: &Conflict) -> Option<String> {
         let before = self.history.iter().find(|one| one.run.number + 1 == conflict.number)?;
         let is_honest = |member: &&Member| !conflict.culprits.contains(&member.name);
         let voters: Vec<&Member> = before.run.members.iter().filter(is_honest).collect();
+        let place = self.history.iter().position(|one| one.run.number == conflict.number)?;
+        let (ours, theirs) = (self.digest_at(place), conflict.rival[0].run.digest());
         let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
-        for choice in self.notes.choices.iter().filter(|one| one.number == conflict.number) {
-            if voters.iter().any(|member| member.name == choice.site) {
-                *votes.entry(&choice.digest).or_default() += 1;
-            }
+        for member in &voters {
+            let is_its = |one: &&Choice| one.number == conflict.number && one.site == member.name;
+            let signed = |after: &[Version]| {
+                let has = |one: &Version| {
+                    let peer = one.run.member(&member.name).map(|one| &one.peer);
+                    peer == Some(&member.peer) && one.signatures.contains_key(&member.name)
+                };
+                after[1..].iter().any(has)
+            };
+            let both = [signed(&self.history[place..]), signed(&conflict.rival)];
+            let vote = match (self.notes.choices.iter().find(is_its), both) {
+                (Some(choice), _) => &choice.digest,
+                (None, [true, false]) => &ours,
+                (None, [false, true]) => &theirs,
+                (None, _) => continue,
+            };
+            *votes.entry(vote).or_default() += 1;
         }
         let most = votes.into_iter().find(|(_, count)| 2 * count > voters.len());
         most.map(|(digest, _)| digest.to_string())
@@ -348,18 +381,25 @@ impl Book {
 
     /// Ends a contradiction once enough members have chosen a version.
     pub(crate) fn settle(&mut self) {
-        let Some(conflict) = self.conflict.clone() else { return };
+        let Some(mut conflict) = self.conflict.clone() else { return };
         let Some(winner) = self.winner(&conflict) else { return };
         let place = self.history.iter().position(|one| one.run.number == conflict.number);
         let Some(place) = place else { return };
-        if winner == self.digest_at(place) {
-            self.conflict = None;
-        } else if winner == conflict.rival[0].run.digest() {
-            self.history.truncate(place);
-            self.history.extend(conflict.rival);
-            self.conflict = None;
+        if winner == conflict.rival[0].run.digest() {
+            let ours = self.history.split_off(place);
+            self.history.extend(std::mem::replace(&mut conflict.rival, ours));
             self.tidy();
+        } else if winner != self.digest_at(place) {
+            return;
         }
+        self.conflict = None;
+        self.keep_proof(conflict);
+    }
+
+    /// The contradictions that have ended, and whose members are still in the run.
+    pub fn proofs(&self) -> impl Iterator<Item = &Conflict> {
+        let is_member = |name: &String| self.run().member(name).is_some();
+        self.settled.iter().filter(move |one| one.culprits.iter().any(is_member))
     }
 
     /// Takes over what is new and signed in the notes of another site.

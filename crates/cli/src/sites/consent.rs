@@ -17,9 +17,8 @@ Examples:
   gradvine propose                              shows what is proposed
 
 Each site sees the proposal, and what it changes; its user answers with `gradvine accept` or
-`gradvine decline`. Once
-enough have accepted, all nodes end their stage after the same round, and a next one begins from
-the mean model, with the new settings and the rounds that are left.")]
+`gradvine decline`. Once enough have accepted, all nodes end their stage after the same round, and
+a next one begins from the mean model, with the new settings and the rounds that are left.")]
 pub(crate) struct ProposeArgs {
     /// Settings of the experiment
     #[arg(long, value_name = "KEY=VALUE")]

@@ -99,6 +99,9 @@ fn shown(book: &Book) -> String {
     if let Some(conflict) = &book.conflict {
         text += &format!("contradiction: {conflict}: gradvine settle\n");
     }
+    for one in book.proofs() {
+        text += &format!("contradiction: {one}; it is settled: gradvine remove\n");
+    }
     text
 }
 

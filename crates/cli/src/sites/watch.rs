@@ -218,6 +218,9 @@ impl Keeper {
                  settle"
             ));
         }
+        for one in book.proofs() {
+            self.say(&format!("warning: {one}; it is settled: `gradvine remove` takes a site out"));
+        }
     }
 
     /// Exchanges the run with the next site that is due.

@@ -225,3 +225,37 @@ fn of_two_contradictions_the_earlier_one_is_settled_first() {
         assert!(book.conflict.is_none() && book.run().digest() == ours, "{}", book.site);
     }
 }
+
+/// The first one signs another version from before the start, when the run has gone on: a change
+/// has the signatures of more than half of the others.
+#[test]
+fn a_contradiction_of_long_ago_stops_nobody() {
+    let places = started(&["h", "a", "b", "c", "d"], Consent::Majority);
+    let history = places[1].book().history;
+    let run = history[history.len() - 2].run.next(now(), "another start".into(), None);
+    let rival = places[0].site.sign("h", run);
+    proposes(&places[1], "optimizer.step=0.05").unwrap();
+    exchange_all(&places);
+    answers(&places[2], "a", None).unwrap();
+    exchange_all(&places);
+    // One that has slept hears of the contradiction first.
+    let sleeper = Place::new(site(key("d")), "d", history);
+    answers(&places[3], "a", None).unwrap();
+    let _ = sleeper.tried(|book| book.extend(vec![rival.clone()]).map(drop).or(Ok(())));
+    assert!(sleeper.book().conflict.is_some());
+    exchange_all(&places);
+    let newest = places[1].book().run().clone();
+    assert_eq!(newest.number, rival.run.number + 1);
+    places[1].change(|book| {
+        assert!(!book.extend(vec![rival.clone()]).unwrap());
+        Ok(())
+    });
+    sleeper.sync(&places[2]).unwrap();
+    for place in [&places[1], &sleeper] {
+        let book = place.book();
+        assert!(book.conflict.is_none() && *book.run() == newest, "{}", book.site);
+        let shown: Vec<String> = book.proofs().map(ToString::to_string).collect();
+        let [one] = shown.as_slice() else { panic!("{shown:?}") };
+        assert!(one.starts_with("h signed what contradicts itself"), "{one}");
+    }
+}
