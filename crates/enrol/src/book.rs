@@ -263,7 +263,9 @@ impl Book {
         let before = self.run().number;
         let mut result = Ok(());
         // Its history, and a rival of it, if it has met one.
-        for part in versions.chunk_by(|one, next| one.run.number + 1 == next.run.number) {
+        let follows =
+            |one: &Version, next: &Version| one.run.number.checked_add(1) == Some(next.run.number);
+        for part in versions.chunk_by(follows) {
             result = result.and(self.continue_with(part));
         }
         result.map(|()| self.run().number > before)

@@ -248,6 +248,9 @@ fn a_contradiction_of_long_ago_stops_nobody() {
     assert_eq!(newest.number, rival.run.number + 1);
     places[1].change(|book| {
         assert!(!book.extend(vec![rival.clone()]).unwrap());
+        let mut last = rival.clone();
+        last.run.number = u64::MAX;
+        assert!(book.extend(vec![last, rival.clone()]).is_err());
         Ok(())
     });
     sleeper.sync(&places[2]).unwrap();
