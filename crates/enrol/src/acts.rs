@@ -71,6 +71,11 @@ fn accepted(book: &Book) -> Option<&Proposal> {
     open.find(|one| one.accepts.contains_key(&book.site))
 }
 
+/// The version that this site has chosen of those with this number.
+fn own_choice(book: &Book, number: u64) -> Option<&Choice> {
+    book.notes.choices.iter().find(|one| one.site == book.site && one.number == number)
+}
+
 impl Site {
     /// Makes the next version, or proposes it where it needs the consent of others. Whether it
     /// counts at once.
@@ -221,14 +226,30 @@ impl Site {
         let [digest] = chosen.as_slice() else {
             return Err(ConfigError::new("DIGEST", digest, "is that of none of the two versions"));
         };
-        let (run, site, number) = (book.run().id.clone(), book.site.clone(), conflict.number);
-        let earlier =
-            book.notes.choices.iter().filter(|one| one.site == site && one.number == number);
-        let time = earlier.map(|one| one.time + 1).max().unwrap_or_default().max(now());
-        let (digest, signature) = (digest.clone(), String::new());
+        let (number, digest) = (conflict.number, digest.clone());
+        self.choose(book, number, digest);
+        Ok(())
+    }
+
+    fn choose(&self, book: &mut Book, number: u64, digest: String) {
+        let (run, site, signature) = (book.run().id.clone(), book.site.clone(), String::new());
+        let earlier = own_choice(book, number).map_or(0, |one| one.time + 1);
+        let time = now().max(earlier);
         let choice = Choice { run, site, number, digest, time, signature }.signed(&self.key);
         book.learn(News { choices: vec![choice], ..News::default() });
-        Ok(())
+    }
+
+    /// Says which of two versions this site has chosen by signing a later one: others may have
+    /// another later one.
+    fn choose_as_signed(&self, book: &mut Book) {
+        let open = book.conflict.iter().map(|one| one.number);
+        let numbers: Vec<u64> = book.settled.keys().copied().chain(open).collect();
+        for number in numbers {
+            let chosen = book.chosen_by_signing(number);
+            if let Some(digest) = chosen.filter(|_| own_choice(book, number).is_none()) {
+                self.choose(book, number, digest);
+            }
+        }
     }
 
     /// Says where this site is reached from now on.
@@ -314,8 +335,8 @@ impl Site {
     /// Does what follows from the book without a user: admits sites that may join, accepts the
     /// admission of sites whose invitation was accepted and the wish of a site to leave, adopts
     /// proposals, declines what the node file forbids, leaves a run whose change was refused here,
-    /// says that a stage has ended that was replaced before it began, and begins the run once all
-    /// sites are there. Returns what goes wrong: nothing of it keeps the site from hearing others.
+    /// says that a stage has ended that was replaced before it began, and which of two versions it
+    /// has chosen by signing a later one, and begins the run once all sites are there. Returns what goes wrong: nothing of it keeps the site from hearing others.
     pub fn tend(&self, book: &mut Book) -> Vec<String> {
         book.close_tickets();
         let mut problems = Vec::new();
@@ -330,6 +351,7 @@ impl Site {
             note(self.admit_next(book));
             note(self.begin_if_all_are_there(book));
         }
+        self.choose_as_signed(book);
         note(self.pass_over(book));
         problems
     }

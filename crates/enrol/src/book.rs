@@ -128,10 +128,10 @@ pub struct Book {
     /// The history of another site that contradicts this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conflict: Option<Conflict>,
-    /// Contradictions that have ended, each with the version that lost: one of each member that has
-    /// broken the rule.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub settled: Vec<Conflict>,
+    /// Contradictions that have ended, by their numbers. The first one of a member that has broken
+    /// the rule holds the version that lost.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settled: BTreeMap<u64, Conflict>,
 }
 
 /// What may be done with a ticket.
@@ -161,7 +161,7 @@ impl Book {
             training: Vec::new(),
             retry: Retry::default(),
             conflict: None,
-            settled: Vec::new(),
+            settled: BTreeMap::new(),
         }
     }
 
@@ -242,10 +242,14 @@ impl Book {
         named.unwrap_or_else(|| self.history[at].run.digest())
     }
 
-    /// The digests of the newest versions, the last one last.
+    /// The digests of the newest versions, the last one last; with a contradiction of those before
+    /// it, as the signatures that others have of later versions may end it.
     pub(crate) fn digests(&self) -> Vec<String> {
-        let first = self.history.len().saturating_sub(MOST_LISTED);
-        (first..self.history.len()).map(|at| self.digest_at(at)).collect()
+        let is_agreed = |one: &&Version| {
+            self.conflict.as_ref().is_none_or(|conflict| one.run.number < conflict.number)
+        };
+        let end = self.history.iter().take_while(is_agreed).count();
+        (end.saturating_sub(MOST_LISTED)..end).map(|at| self.digest_at(at)).collect()
     }
 
     /// The versions of this part of the history after the newest one that is listed: all, if none
@@ -272,8 +276,13 @@ impl Book {
     }
 
     fn continue_with(&mut self, versions: &[Version]) -> Result<(), String> {
-        let is_known = |one: &Version| self.history.iter().any(|known| known.run == one.run);
-        let new = versions.iter().position(|one| !is_known(one)).unwrap_or(versions.len());
+        let mut new = 0;
+        for version in versions {
+            let place = self.history.iter().position(|known| known.run == version.run);
+            let Some(place) = place else { break };
+            self.add_signatures(place, version);
+            new += 1;
+        }
         let next = self.run().number + 1;
         match versions.get(new) {
             Some(version) if version.run.number != next => self.contradicts(&versions[new..]),
@@ -287,11 +296,24 @@ impl Book {
                     self.history.push(version.clone());
                 }
                 self.tidy();
-                // Who has signed a later version has chosen.
                 self.settle();
                 follows
             }
-            None => Ok(()),
+            None => {
+                self.settle();
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes over the signatures of a known version: they choose it, and those before it.
+    fn add_signatures(&mut self, place: usize, version: &Version) {
+        let Some(before) = place.checked_sub(1).map(|at| &self.history[at].run) else { return };
+        let known = &self.history[place].signatures;
+        if version.signatures.keys().any(|name| !known.contains_key(name))
+            && version.check(Some(before)).is_ok()
+        {
+            self.history[place].add_signatures(version);
         }
     }
 
@@ -304,7 +326,7 @@ impl Book {
     /// Another site has other versions from here on.
     fn contradicts(&mut self, rival: &[Version]) -> Result<(), String> {
         let number = rival[0].run.number;
-        let place = self.history.iter().position(|known| known.run.number == number);
+        let place = self.place_of(number);
         // Anybody may invent a version, and a whole other run; only signatures contradict.
         let Some(place) = place.filter(|place| *place > 0) else {
             return Err(format!("its version {number} is of another run, or of no history"));
@@ -321,7 +343,11 @@ impl Book {
             before = &version.run;
         }
         let culprits = first.culprits([&self.history[place], &valid[0]]);
-        let new = Conflict { number, culprits, rival: valid };
+        let mut new = Conflict { number, culprits, rival: valid };
+        let known = self.conflict.as_ref().map(|known| &known.rival[..]).unwrap_or_default();
+        let both = new.rival.iter_mut().zip(known);
+        both.take_while(|(new, known)| new.run == known.run)
+            .for_each(|(new, known)| new.add_signatures(known));
         if self.winner(&new) == Some(self.digest_at(place)) {
             self.keep_proof(new);
             return Ok(());
@@ -329,7 +355,7 @@ impl Book {
         let is_newer = self.conflict.as_ref().is_none_or(|known| {
             let is_same = known.rival[0].run == new.rival[0].run;
             known.number > number
-                || is_same && known.rival.len() < new.rival.len()
+                || is_same && known.rival.len() <= new.rival.len()
                 || self.winner(&new) == Some(new.rival[0].run.digest())
         });
         if is_newer {
@@ -339,36 +365,44 @@ impl Book {
         self.conflict.as_ref().map_or(Ok(()), |conflict| Err(conflict.to_string()))
     }
 
-    /// Keeps a contradiction that has ended, if nothing else proves that its members have broken
-    /// the rule.
-    fn keep_proof(&mut self, conflict: Conflict) {
-        let is_known = |name| self.settled.iter().any(|one| one.culprits.contains(name));
-        if !conflict.culprits.iter().all(is_known) {
-            let lost = conflict.rival.into_iter().take(1).collect();
-            self.settled.push(Conflict { rival: lost, ..conflict });
-        }
+    /// Keeps a contradiction that has ended, with its proof if there is no other one.
+    fn keep_proof(&mut self, mut conflict: Conflict) {
+        let is_known = |name| self.settled.values().any(|one| one.culprits.contains(name));
+        let is_new = !conflict.culprits.iter().all(is_known);
+        conflict.rival.truncate(usize::from(is_new));
+        self.settled.entry(conflict.number).or_insert(conflict);
     }
 
-    /// The digest of the version with which more than half go on, of the members that have broken
-    /// no rule: those that have chosen it, or have signed a version after it and none after the
-    /// other one.
+    /// The place in the history of the version with this number.
+    fn place_of(&self, number: u64) -> Option<usize> {
+        self.history.iter().position(|one| one.run.number == number)
+    }
+
+    /// Of two versions with this number the one that this site has chosen, if it has signed a later
+    /// one of its history.
+    pub(crate) fn chosen_by_signing(&self, number: u64) -> Option<String> {
+        let place = self.place_of(number)?;
+        has_signed(&self.history[place + 1..], self.me()?).then(|| self.digest_at(place))
+    }
+
+    /// The digest of the version with which more than half go on, of the members that are so still
+    /// and have broken no rule: those that have chosen it, or have signed a version after it and
+    /// none after the other one.
     fn winner(&self, conflict: &Conflict) -> Option<String> {
         let before = self.history.iter().find(|one| one.run.number + 1 == conflict.number)?;
-        let is_honest = |member: &&Member| !conflict.culprits.contains(&member.name);
-        let voters: Vec<&Member> = before.run.members.iter().filter(is_honest).collect();
-        let place = self.history.iter().position(|one| one.run.number == conflict.number)?;
+        let votes = |member: &&Member| {
+            let now = self.run().member(&member.name);
+            now.is_some_and(|now| now.peer == member.peer)
+                && !conflict.culprits.contains(&member.name)
+        };
+        let voters: Vec<&Member> = before.run.members.iter().filter(votes).collect();
+        let place = self.place_of(conflict.number)?;
         let (ours, theirs) = (self.digest_at(place), conflict.rival[0].run.digest());
         let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
         for member in &voters {
             let is_its = |one: &&Choice| one.number == conflict.number && one.site == member.name;
-            let signed = |after: &[Version]| {
-                let has = |one: &Version| {
-                    let peer = one.run.member(&member.name).map(|one| &one.peer);
-                    peer == Some(&member.peer) && one.signatures.contains_key(&member.name)
-                };
-                after[1..].iter().any(has)
-            };
-            let both = [signed(&self.history[place..]), signed(&conflict.rival)];
+            let both = [&self.history[place + 1..], &conflict.rival[1..]];
+            let both = both.map(|later| has_signed(later, member));
             let vote = match (self.notes.choices.iter().find(is_its), both) {
                 (Some(choice), _) => &choice.digest,
                 (None, [true, false]) => &ours,
@@ -385,8 +419,7 @@ impl Book {
     pub(crate) fn settle(&mut self) {
         let Some(mut conflict) = self.conflict.clone() else { return };
         let Some(winner) = self.winner(&conflict) else { return };
-        let place = self.history.iter().position(|one| one.run.number == conflict.number);
-        let Some(place) = place else { return };
+        let Some(place) = self.place_of(conflict.number) else { return };
         if winner == conflict.rival[0].run.digest() {
             let ours = self.history.split_off(place);
             self.history.extend(std::mem::replace(&mut conflict.rival, ours));
@@ -401,7 +434,9 @@ impl Book {
     /// The contradictions that have ended, and whose members are still in the run.
     pub fn proofs(&self) -> impl Iterator<Item = &Conflict> {
         let is_member = |name: &String| self.run().member(name).is_some();
-        self.settled.iter().filter(move |one| one.culprits.iter().any(is_member))
+        self.settled
+            .values()
+            .filter(move |one| !one.rival.is_empty() && one.culprits.iter().any(is_member))
     }
 
     /// Takes over what is new and signed in the notes of another site.
@@ -442,6 +477,14 @@ impl Book {
         let mut said = self.notes.ends.iter().filter(|end| end.site == self.site);
         said.all(|end| end.stage < newest.stage).then_some(newest)
     }
+}
+
+/// Whether this member, with this key, has signed one of these versions.
+fn has_signed(versions: &[Version], member: &Member) -> bool {
+    versions.iter().any(|one| {
+        let same = one.run.member(&member.name).filter(|now| now.peer == member.peer);
+        same.is_some() && one.signatures.contains_key(&member.name)
+    })
 }
 
 /// The version with which the newest stage of this history begins.

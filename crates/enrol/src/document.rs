@@ -129,6 +129,15 @@ pub struct Version {
     pub signatures: BTreeMap<String, Accept>,
 }
 
+impl Version {
+    /// Adds the signatures of the same version that another site has.
+    pub(crate) fn add_signatures(&mut self, other: &Version) {
+        for (name, accept) in &other.signatures {
+            self.signatures.entry(name.clone()).or_insert_with(|| accept.clone());
+        }
+    }
+}
+
 impl Run {
     /// The digest of this version, and so of all versions before it: 64 hexadecimal digits.
     pub fn digest(&self) -> String {
