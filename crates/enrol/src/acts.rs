@@ -336,7 +336,8 @@ impl Site {
     /// admission of sites whose invitation was accepted and the wish of a site to leave, adopts
     /// proposals, declines what the node file forbids, leaves a run whose change was refused here,
     /// says that a stage has ended that was replaced before it began, and which of two versions it
-    /// has chosen by signing a later one, and begins the run once all sites are there. Returns what goes wrong: nothing of it keeps the site from hearing others.
+    /// has chosen by signing a later one, and begins the run once all sites are there. Returns what
+    /// goes wrong: nothing of it keeps the site from hearing others.
     pub fn tend(&self, book: &mut Book) -> Vec<String> {
         book.close_tickets();
         let mut problems = Vec::new();
