@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// The seeds of the ordinary test.
-const SEEDS: Range<u64> = 10..18;
+const SEEDS: Range<u64> = 10..26;
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 

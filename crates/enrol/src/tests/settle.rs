@@ -266,3 +266,21 @@ fn a_contradiction_of_long_ago_stops_nobody() {
         assert!(one.starts_with("h signed what contradicts itself"), "{one}");
     }
 }
+
+/// A member that was removed cannot choose any more.
+#[test]
+fn members_that_have_left_have_no_say_in_a_contradiction() {
+    let places = started(&["h", "a", "b"], Consent::Majority);
+    let history = places[1].book().history;
+    let run = history[history.len() - 2].run.next(now(), "another start".into(), None);
+    let rival = places[0].site.sign("h", run);
+    removes(&places[1], "b").unwrap();
+    places[0].sync(&places[1]).unwrap();
+    answers(&places[0], "a", None).unwrap();
+    places[1].sync(&places[0]).unwrap();
+    assert_eq!(places[1].book().run().members.len(), 2);
+    places[1].change(|book| {
+        assert!(!book.extend(vec![rival]).unwrap() && book.conflict.is_none());
+        Ok(())
+    });
+}
