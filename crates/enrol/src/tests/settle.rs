@@ -175,6 +175,20 @@ fn a_member_that_accepts_what_it_has_declined_is_named_and_nobody_else() {
     (1..5).for_each(|at| tells(at, lost.clone(), false));
     let kept = proposal(2, "optimizer.step=0.07");
     [1, 3, 4].iter().for_each(|at| accept(*at, &kept));
+    // It shows that others have declined, with its own signature: that counts for nothing.
+    let refusal = |of: &Proposal| Refusal::new(key, &of.run.digest(), "no".into());
+    for (version, by) in [(lost.run.digest(), "a"), ("0".repeat(64), "h"), (kept.run.digest(), "h")]
+    {
+        let declines = [(by.to_string(), refusal(&lost))].into();
+        let accept = Accept::new(key, &kept.run.digest(), vec![Declined { version, declines }]);
+        let one = Proposal { accepts: [("h".into(), accept)].into(), ..kept.clone() };
+        places[1].change(|book| {
+            book.learn(News { proposals: vec![one], ..News::default() });
+            let known = book.notes.proposals.iter().find(|one| one.run == kept.run).unwrap();
+            assert!(!known.accepts.contains_key("h"), "{by}");
+            Ok(())
+        });
+    }
     (1..4).for_each(|at| tells(at, kept.clone(), true));
     tells(4, lost.clone(), true);
     let newest = digests(&places);
