@@ -284,6 +284,10 @@ impl Site {
         stage: &Run,
         newest: Option<Newest>,
     ) -> Result<(), ConfigError> {
+        if book.me().is_none() {
+            // Nobody waits for one that has left the run.
+            return Ok(());
+        }
         let (run, site) = (stage.id.clone(), book.site.clone());
         let earlier = book.notes.ends.iter().find(|end| end.site == site).cloned();
         let none = || StageEnd {

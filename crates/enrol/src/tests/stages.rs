@@ -299,4 +299,12 @@ fn an_end_that_others_would_refuse_is_an_error_at_its_site() {
     }
     assert!(places[0].book().notes.ends.is_empty());
     places[0].change(|book| places[0].site.ended(book, &run, newest(most, true, "m")));
+    // Nobody waits for one that has left.
+    removes(&places[0], "c").unwrap();
+    places[1].sync(&places[0]).unwrap();
+    answers(&places[1], "a", None).unwrap();
+    let _ = places[2].sync(&places[1]);
+    assert!(places[2].book().me().is_none());
+    places[2].change(|book| places[2].site.ended(book, &run, newest(3, true, "m")));
+    assert!(places[2].book().notes.ends.is_empty());
 }
