@@ -71,6 +71,16 @@ fn accepted(book: &Book) -> Option<&Proposal> {
     open.find(|one| one.accepts.contains_key(&book.site))
 }
 
+/// The proposals for the next version that this site has accepted, once they were declined.
+fn given_up(book: &Book) -> impl Iterator<Item = &Proposal> {
+    book.notes.proposals.iter().filter(|one| one.accepts.contains_key(&book.site))
+}
+
+/// Whether so many were declined that this site accepts no more without its user: the user can.
+fn leaves_it_to_its_user(book: &Book) -> bool {
+    2 * given_up(book).count() > MOST_GIVEN_UP
+}
+
 /// The version that this site has chosen of those with this number.
 fn own_choice(book: &Book, number: u64) -> Option<&Choice> {
     book.notes.choices.iter().find(|one| one.site == book.site && one.number == number)
@@ -123,8 +133,7 @@ impl Site {
 
     /// That this site accepts this version, in place of those that were declined.
     fn accept(&self, book: &Book, version: &str) -> Result<Accept, ConfigError> {
-        let before = book.notes.proposals.iter().filter(|one| one.accepts.contains_key(&book.site));
-        let before = before.map(|one| (one.run.digest(), one.declines.clone()));
+        let before = given_up(book).map(|one| (one.run.digest(), one.declines.clone()));
         let before: Vec<Declined> = (before.filter(|(digest, _)| digest != version))
             .map(|(version, declines)| Declined { version, declines })
             .collect();
@@ -377,6 +386,7 @@ impl Site {
             let refusal = match accepted(book).is_some() {
                 true => Some("this site has accepted another proposal"),
                 false if book.notes.is_persistent(&by) => Some("its author has proposed too often"),
+                false if leaves_it_to_its_user(book) => Some("too many others were declined"),
                 false => None,
             };
             // One that may not be accepted stays open.
@@ -444,7 +454,7 @@ impl Site {
     /// Proposes what needs no user, unless this site has accepted another proposal. After others
     /// have declined it, it is tried again after a pause that differs from site to site and grows.
     fn propose_by_itself(&self, book: &mut Book, mut next: Run) -> Result<(), ConfigError> {
-        if accepted(book).is_some() {
+        if accepted(book).is_some() || leaves_it_to_its_user(book) {
             return Ok(());
         }
         if book.retry.number != next.number {

@@ -183,3 +183,37 @@ fn addresses_count_again_after_a_clock_that_was_ahead() {
     let newest = places[0].book().notes.announcements[0].number;
     assert!(newest <= (now() + AHEAD) * 1000);
 }
+
+/// Where all must agree, and one declines whatever needs no user, the others keep room for what
+/// their users accept.
+#[test]
+fn what_one_declines_again_and_again_leaves_room_for_its_removal() {
+    let mut places = started(&["a", "h", "b", "c", "d"], Consent::All);
+    places[1].forbid(&["sites"]);
+    for attempt in 0..14 {
+        for at in 2..5 {
+            let place = &places[at];
+            let _ = place.tried(|book| {
+                let change = format!("{} leaves, attempt {attempt}", book.site);
+                let mut next = book.run().next(now(), change, None);
+                next.remove(&book.site)?;
+                place.site.propose(book, next)
+            });
+            for (asks, other) in [(0, at), (1, 0), (0, 1), (at, 0)] {
+                places[asks].sync(&places[other]).unwrap();
+            }
+        }
+    }
+    let accepted = |place: &Place| {
+        let book = place.book();
+        book.notes.proposals.iter().filter(|one| one.accepts.contains_key(&book.site)).count()
+    };
+    assert_eq!(accepted(&places[0]), 33);
+    removes(&places[0], "h").unwrap();
+    for place in &places[2..] {
+        place.sync(&places[0]).unwrap();
+        answers(place, "a", None).unwrap();
+        places[0].sync(place).unwrap();
+    }
+    assert!(places[0].book().run().member("h").is_none());
+}
