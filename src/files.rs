@@ -90,6 +90,14 @@ fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 /// If it cannot be written; an existing one is then unchanged.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     inputs::check(path)?;
+    rewrite(path, bytes)
+}
+
+/// As [`replace`], also of a file that was read: its contents go into the new one.
+///
+/// # Errors
+/// As [`replace`].
+pub(crate) fn rewrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".part");
     let part = path.with_file_name(name);

@@ -33,6 +33,14 @@ impl Inputs {
         self.0.extend(identity(path));
     }
 
+    /// Remembers a file that is open.
+    #[cfg(unix)]
+    fn note_open(&mut self, descriptor: std::os::fd::BorrowedFd<'_>) {
+        let file = descriptor.try_clone_to_owned().map(File::from);
+        let found = file.and_then(|file| file.metadata());
+        self.0.extend(found.ok().and_then(|found| identity_of(&found)));
+    }
+
     /// Why this path must not be written.
     fn refusal(&self, out: &Path) -> Option<&'static str> {
         let knows = |path: &Path| identity(path).is_some_and(|it| self.0.contains(&it));
@@ -52,26 +60,29 @@ impl Inputs {
 
 /// `None` for what does not exist, and for what is neither a file nor a folder.
 fn identity(path: &Path) -> Option<Identity> {
-    let found = fs::metadata(path).ok().filter(|found| found.is_file() || found.is_dir())?;
+    let found = fs::metadata(path).ok()?;
     #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt;
-        Some((found.dev(), found.ino()))
-    }
+    return identity_of(&found);
     #[cfg(not(unix))]
-    {
-        drop(found);
-        fs::canonicalize(path).ok()
-    }
+    fs::canonicalize(path).ok().filter(|_| found.is_file() || found.is_dir())
+}
+
+#[cfg(unix)]
+fn identity_of(found: &fs::Metadata) -> Option<Identity> {
+    use std::os::unix::fs::MetadataExt;
+    (found.is_file() || found.is_dir()).then(|| (found.dev(), found.ino()))
 }
 
 fn inputs() -> MutexGuard<'static, Option<Inputs>> {
     READ.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Protects all files that this process reads from now on.
+/// Protects all files that this process reads from now on, and the one that is its standard input.
 pub fn protect() {
-    inputs().get_or_insert_default();
+    let mut inputs = inputs();
+    let _known = inputs.get_or_insert_default();
+    #[cfg(unix)]
+    _known.note_open(std::os::fd::AsFd::as_fd(&io::stdin()));
 }
 
 /// Forgets what was read: a next run of the same command reads its own files.
@@ -148,6 +159,12 @@ mod tests {
             std::os::unix::fs::symlink(path("in.csv"), path("link.csv")).unwrap();
             fs::hard_link(path("in.csv"), path("hard.csv")).unwrap();
             assert!(refused("link.csv") && refused("hard.csv"));
+            // As standard input may be.
+            let mut inputs = Inputs::default();
+            let open = File::open(path("other.csv")).unwrap();
+            inputs.note_open(std::os::fd::AsFd::as_fd(&open));
+            assert!(inputs.refusal(&path("other.csv")).is_some());
+            assert!(inputs.refusal(&path("in.csv")).is_none());
             let mut inputs = Inputs::default();
             inputs.note(Path::new("/dev/null"));
             assert_eq!(inputs.refusal(Path::new("/dev/null")), None);

@@ -26,7 +26,7 @@ const LAYERS: &[(&str, May)] = &[
     ("memory", May::Only("units config")),
     ("registry", May::Only("config")),
     ("state", May::Only("")),
-    ("mixing", May::Only("units rng printable inputs config registry")),
+    ("mixing", May::Only("units rng printable inputs files config registry")),
     ("compress", May::Only("rng vector config registry")),
     ("data", May::Only("units rng vector printable inputs files config memory registry")),
     ("learn", May::Only("units rng vector inputs config state data")),

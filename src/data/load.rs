@@ -10,7 +10,7 @@ use super::{
     arrays::{arrays, labels_path, no_labels_file, read_labels},
     dataset::Dataset,
     embedded,
-    file::folder::files_of,
+    file::folder::{files_of, refuse_copy},
     open::{Opened, no_table},
     options::Options,
     table::{encode::Encoder, rows::TextRows},
@@ -61,6 +61,7 @@ pub fn load(source: &str, options: &Options) -> Result<Dataset, DataError> {
     if let Some(labels) = &options.labels_file {
         return Err(no_labels_file("a table", &labels.display().to_string()));
     }
+    refuse_copy(source, &files, encoder.copy())?;
     encoder.finish(source).map_err(|error| error.of(source))
 }
 
@@ -74,12 +75,13 @@ pub(super) fn tables(
         let opened = Opened::new(source, set.bytes, Some(set.bytes.len() as u64))?;
         return opened.read(options.header, rows);
     }
-    for file in &files_of(source, options.datasets)? {
+    let files = files_of(source, options.datasets)?;
+    for file in &files {
         let name = file.display().to_string();
         let opened = Opened::file(file, &name)?;
         opened.read(options.header, rows)?;
     }
-    Ok(())
+    refuse_copy(source, &files, rows.copy())
 }
 
 /// Reads a dataset from a stream, such as standard input, as [`load`] reads it from a file. The

@@ -48,6 +48,7 @@ mod list;
 mod load;
 mod open;
 mod options;
+mod overlap;
 mod preprocessing;
 mod split;
 mod survey;
@@ -64,6 +65,7 @@ pub use list::FORMATS;
 pub(crate) use load::{beside, path_beside};
 pub use load::{load, parse, read};
 pub use options::Options;
+pub(crate) use overlap::on_both_sides;
 pub(crate) use preprocessing::GapSums;
 pub use preprocessing::{
     Preprocessing,
@@ -87,5 +89,5 @@ internals!({
         schema::MAX_VALUES,
         spelling::{similar_classes, similar_spellings},
     },
-    write::{check_output, write_atomically, write_csv},
+    write::{Kind, check_output, check_unread, write_atomically, write_csv, write_in_turn},
 });

@@ -1,6 +1,6 @@
 //! What is in the columns of a table, in counts, and what a schema leaves to it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::{
     DataError,
@@ -11,8 +11,9 @@ use super::{
     table::{
         cell::Cell,
         columns,
-        date::{date, day_of, is_held},
+        date::{Moment, Origin, date},
         meaning::{boolean, foreign, is_missing, plain_text},
+        parts::{Copy, Parts},
         rows::{Heading, Rows, TextRows},
         schema::{Column, ColumnKind, Schema},
     },
@@ -21,6 +22,9 @@ use crate::config::ConfigError;
 
 /// Different texts of a column that are counted.
 const MOST_TEXTS: usize = 4096;
+
+/// Rows of which it is known whether they are repeated.
+const MOST_ROWS: usize = 10_000_000;
 
 /// What is in a table.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,9 +58,8 @@ pub struct ColumnSurvey {
     pub numbers: u64,
     /// The number of cells that are dates.
     pub dates: u64,
-    /// The first date, in days since 1970-01-01, and whether the time of a cell needs an origin
-    /// near it.
-    pub first_date: Option<(f64, bool)>,
+    /// The first date, and the origin that the dates need.
+    pub(crate) first_date: Option<(Moment, Origin)>,
     /// Cells that are numbers with a comma before their fraction, or dates as `17.05.2024`.
     pub foreign: u64,
     /// Cells that are words for booleans, such as `yes`, but no numbers.
@@ -117,10 +120,10 @@ impl ColumnSurvey {
             self.is_index = false;
             self.booleans += u64::from(boolean(cell).is_some());
             self.foreign += u64::from(foreign(cell).is_some());
-            if let Some(days) = date(cell) {
+            if let Some(moment) = date(cell) {
                 self.dates += 1;
-                let (first, lost) = self.first_date.unwrap_or((days, false));
-                self.first_date = Some((first.min(days), lost || !is_held(days)));
+                let (first, origin) = self.first_date.unwrap_or((moment, Origin::Usual));
+                self.first_date = Some((first.min(moment), origin.max(moment.origin())));
             }
         }
         let Some(values) = &mut self.values else { return };
@@ -143,9 +146,25 @@ impl ColumnSurvey {
 
     /// The origin that its times need, if they are dates.
     pub fn origin(&self) -> Option<String> {
-        let (first, lost) = self.first_date?;
-        lost.then(|| day_of(first))?
+        origin_of(self.first_date.into_iter())
     }
+}
+
+/// What cells have in common that mean the same: a number, or a text.
+fn same_cells(cell: Cell<'_>) -> (Option<u64>, Option<Vec<u8>>) {
+    match (cell.number(), cell) {
+        (Some(number), _) => (Some((number + 0.0).to_bits()), None),
+        (None, Cell::Text(text)) => (None, Some(text.to_vec())),
+        (None, _) => (None, None),
+    }
+}
+
+/// The origin that dates need, near the first one, if they need one.
+fn origin_of(dates: impl Iterator<Item = (Moment, Origin)>) -> Option<String> {
+    let earlier =
+        |one: (Moment, Origin), other: (Moment, Origin)| (one.0.min(other.0), one.1.max(other.1));
+    let (first, origin) = dates.reduce(earlier)?;
+    (origin > Origin::Usual).then(|| first.text(origin))?
 }
 
 /// Whether text is digits of which the first is a needless 0.
@@ -164,6 +183,10 @@ struct Surveyor {
     header: bool,
     class_names: Option<Vec<String>>,
     remarks: Vec<String>,
+    parts: Parts,
+    /// The rows, and how many of them were there before.
+    seen: HashSet<u64>,
+    again: u64,
 }
 
 impl Rows for Surveyor {
@@ -177,6 +200,7 @@ impl Rows for Surveyor {
     }
 
     fn begin(&mut self, heading: Heading) -> Result<(), DataError> {
+        self.parts.begin();
         let header = heading.names.is_some();
         let names = heading.names.unwrap_or_else(|| columns::positions(heading.columns));
         columns::check_unique(&names, |_| true)?;
@@ -223,8 +247,18 @@ impl TextRows for Surveyor {
                 column.add(self.rows, cell(at));
             }
         }
+        let read = |at: &usize| self.columns[*at].unread.is_none();
+        let cells = (0..self.columns.len()).filter(read).map(|at| same_cells(cell(at)));
+        let row = self.parts.add(cells.collect::<Vec<_>>());
+        if self.seen.len() < MOST_ROWS {
+            self.again += u64::from(!self.seen.insert(row));
+        }
         self.rows += 1;
         Ok(())
+    }
+
+    fn copy(&self) -> Option<Copy> {
+        self.parts.copy()
     }
 }
 
@@ -244,7 +278,8 @@ pub fn survey(source: &str, options: &Options) -> Result<Survey, DataError> {
     let known = (!known.is_empty()).then_some(known);
     let mut surveyor = Surveyor { known, ..Surveyor::default() };
     tables(source, options, &mut surveyor)?;
-    let Surveyor { rows, names, mut columns, header, class_names, remarks, .. } = surveyor;
+    let Surveyor { rows, names, mut columns, header, class_names, mut remarks, again, .. } =
+        surveyor;
     if rows == 0 {
         return Err(DataError::no_row("line 2").within(source));
     }
@@ -258,8 +293,14 @@ pub fn survey(source: &str, options: &Options) -> Result<Survey, DataError> {
         return Err(error.within(source).into());
     }
     // A first line that counts rows and names classes is recognised; it is neither.
-    let says_header =
-        class_names.is_none() && (options.header.is_some() || !header || !remarks.is_empty());
+    let is_assumed = !remarks.is_empty();
+    if again > 0 {
+        remarks.push(format!(
+            "{again} of {rows} rows are the same as an earlier one: where rows are held out for a \
+             test, some of them are trained on, too"
+        ));
+    }
+    let says_header = class_names.is_none() && (options.header.is_some() || !header || is_assumed);
     Ok(Survey { rows, columns, target, header, class_names, says_header, remarks })
 }
 
@@ -286,10 +327,7 @@ pub(crate) fn complete(
             let found = surveyed.columns.iter().find(|found| found.name == column.name);
             found?.first_date
         };
-        let all: Vec<(f64, bool)> = surveyed.iter().filter_map(of).collect();
-        let first = all.iter().map(|(first, _)| *first).min_by(f64::total_cmp);
-        let lost = all.iter().any(|(_, lost)| *lost);
-        column.origin = first.filter(|_| lost).and_then(day_of);
+        column.origin = origin_of(surveyed.iter().filter_map(of));
     }
     for column in schema.columns.iter_mut().filter(open) {
         let mut all = BTreeSet::new();

@@ -1,6 +1,11 @@
 //! Writes files completely or not at all, and a dataset as such a file.
 
-use std::{fmt::Write as _, path::Path};
+use std::{
+    fmt::Write as _,
+    fs::{self, File},
+    io::{self, Read, Write},
+    path::Path,
+};
 
 use super::{
     DataError,
@@ -74,12 +79,141 @@ pub fn write_atomically(path: &Path, parts: &[&[u8]]) -> Result<(), DataError> {
     })
 }
 
+/// As [`write_atomically`], with contents that come one after the other. What is there and is no
+/// file, such as a pipe, is written to as it is. Of a link the file to which it leads is replaced.
+///
+/// # Errors
+/// As [`write_atomically`].
+pub fn write_in_turn(
+    path: &Path,
+    contents: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), DataError> {
+    let unwritable = |error| DataError::Unwritable(error).within(path.display());
+    inputs::check(path).map_err(unwritable)?;
+    match fs::metadata(path) {
+        Ok(there) if !there.is_file() && !there.is_dir() => {
+            let write =
+                |mut out: io::BufWriter<File>| contents(&mut out).and_then(|()| out.flush());
+            let out = fs::OpenOptions::new().write(true).open(path);
+            out.map(io::BufWriter::new).and_then(write).map_err(unwritable)
+        }
+        Ok(_) => replace_file(&FileSystem, &path.canonicalize().map_err(unwritable)?, contents),
+        Err(_) => replace_file(&FileSystem, path, contents),
+    }
+}
+
+/// What a file holds that a command writes where its user says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Text separated by commas.
+    Table,
+    /// A JSON object a line.
+    JsonLines,
+    /// A Parquet table.
+    Parquet,
+    /// An ONNX graph.
+    Onnx,
+    /// An HTML page.
+    Page,
+    /// An SVG drawing.
+    Drawing,
+}
+
+/// Endings of files of other kinds than those that are written.
+const FOREIGN: [&str; 24] = [
+    "arrow",
+    "dot",
+    "feather",
+    "gpg",
+    "graphml",
+    "gv",
+    "gz",
+    "idx",
+    "json",
+    "key",
+    "lock",
+    "log",
+    "md",
+    "npy",
+    "npz",
+    "pdf",
+    "pem",
+    "png",
+    "py",
+    "rs",
+    "safetensors",
+    "toml",
+    "xlsx",
+    "zip",
+];
+
+impl Kind {
+    const ALL: [Kind; 6] =
+        [Kind::Table, Kind::JsonLines, Kind::Parquet, Kind::Onnx, Kind::Page, Kind::Drawing];
+
+    /// The endings of its files: the usual one, and others.
+    fn endings(self) -> &'static [&'static str] {
+        match self {
+            Kind::Table => &["csv", "tsv", "txt"],
+            Kind::JsonLines => &["jsonl", "ndjson"],
+            Kind::Parquet => &["parquet"],
+            Kind::Onnx => &["onnx"],
+            Kind::Page => &["html", "htm"],
+            Kind::Drawing => &["svg"],
+        }
+    }
+
+    /// Whether a file that begins so may be one of its files.
+    fn begins(self, bytes: &[u8]) -> bool {
+        let first = bytes.trim_ascii_start().first().copied();
+        match self {
+            Kind::Table => {
+                let is_text = |byte: &u8| *byte >= b' ' || byte.is_ascii_whitespace();
+                bytes.iter().all(is_text) && !matches!(first, Some(b'{' | b'[' | b'<'))
+            }
+            Kind::JsonLines => first == Some(b'{'),
+            Kind::Parquet => bytes.starts_with(b"PAR1"),
+            // The version of its format is its first field.
+            Kind::Onnx => bytes.first() == Some(&8),
+            Kind::Page | Kind::Drawing => first == Some(b'<'),
+        }
+    }
+}
+
 /// Refuses to write over a file that this command reads ([`inputs::check`]).
 ///
 /// # Errors
 /// If it is read; `place` is that of the error.
-pub fn check_output(place: &str, out: &Path) -> Result<(), ConfigError> {
+pub fn check_unread(place: &str, out: &Path) -> Result<(), ConfigError> {
     inputs::check(out).map_err(|error| ConfigError::new(place, out.display(), error.to_string()))
+}
+
+/// As [`check_unread`], and refuses to write over a file of another kind, by its name or by what it begins with.
+///
+/// # Errors
+/// If it is read, or of another kind; `place` is that of the error.
+pub fn check_output(place: &str, out: &Path, kind: Kind) -> Result<(), ConfigError> {
+    let refuse = |problem: String| Err(ConfigError::new(place, out.display(), problem));
+    check_unread(place, out)?;
+    let ending = out.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    let ending = ending.to_ascii_lowercase();
+    let expected = kind.endings()[0];
+    let others = Kind::ALL.iter().flat_map(|other| other.endings()).chain(&FOREIGN);
+    if !kind.endings().contains(&&ending[..]) && others.into_iter().any(|other| *other == ending) {
+        return refuse(format!(
+            "this is the name of a file of another kind: one that ends in .{expected} is expected"
+        ));
+    }
+    let mut begin = Vec::new();
+    let is_file = fs::metadata(out).is_ok_and(|there| there.is_file());
+    let read =
+        is_file.then(|| File::open(out).and_then(|file| file.take(64).read_to_end(&mut begin)));
+    if read.is_some_and(|read| read.is_ok()) && !begin.is_empty() && !kind.begins(&begin) {
+        return refuse(format!(
+            "is there, and of another kind than a .{expected} file: remove it, or name another file"
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -126,18 +260,79 @@ mod tests {
                 assert_eq!(back.columns, data.columns);
             }
         }
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no leftovers");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no leftovers");
+    }
+
+    #[test]
+    fn files_of_another_kind_are_not_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let check = |name: &str, kind: Kind| {
+            let checked = check_output("--out", &folder.path().join(name), kind);
+            checked.map_err(|error| error.problem)
+        };
+        for (name, text) in
+            [("data", "a,b\n1,2\n"), ("old", "{\"rounds\": 1}\n"), ("page", "<svg/>"), ("none", "")]
+        {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        fs::write(folder.path().join("graph"), [8, 9, 18]).unwrap();
+        for (name, kind, is_accepted) in [
+            ("new.csv", Kind::Table, true),
+            ("new.CSV", Kind::Table, true),
+            ("new.csv", Kind::Onnx, false),
+            ("summary.json", Kind::Table, false),
+            ("model.safetensors", Kind::Onnx, false),
+            ("new.out", Kind::Table, true),
+            ("none", Kind::Onnx, true),
+            ("data", Kind::Table, true),
+            ("data", Kind::Onnx, false),
+            ("data", Kind::JsonLines, false),
+            ("old", Kind::Table, false),
+            ("old", Kind::JsonLines, true),
+            ("page", Kind::Drawing, true),
+            ("page", Kind::Table, false),
+            ("graph", Kind::Onnx, true),
+            ("graph", Kind::Table, false),
+        ] {
+            assert_eq!(check(name, kind).is_ok(), is_accepted, "{name} {kind:?}");
+        }
+        let wrong = check("train.csv", Kind::Onnx).unwrap_err();
+        assert!(wrong.ends_with("one that ends in .onnx is expected"), "{wrong}");
+    }
+
+    #[test]
+    fn what_is_written_in_turn_is_there_as_a_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.csv");
+        fs::write(&path, "old").unwrap();
+        let fails = write_in_turn(&path, &mut |out| {
+            out.write_all(b"new")?;
+            Err(io::ErrorKind::StorageFull.into())
+        });
+        let error = fails.unwrap_err().to_string();
+        assert!(error.starts_with(&path.display().to_string()), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        write_in_turn(&path, &mut |out| out.write_all(b"new")).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        #[cfg(unix)]
+        {
+            let link = folder.path().join("link");
+            std::os::unix::fs::symlink(&path, &link).unwrap();
+            write_in_turn(&link, &mut |out| out.write_all(b"newer")).unwrap();
+            assert!(link.is_symlink() && fs::read_to_string(&path).unwrap() == "newer");
+            write_in_turn(Path::new("/dev/null"), &mut |out| out.write_all(b"x")).unwrap();
+        }
     }
 
     #[test]
     fn a_failed_write_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("taken");
-        std::fs::create_dir(&path).unwrap();
+        fs::create_dir(&path).unwrap();
         assert!(
             write_atomically(&path, &[b"x"]).unwrap_err().to_string().contains("cannot be written")
         );
         assert!(write_atomically(&folder.path().join("no/such"), &[b"x"]).is_err());
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

@@ -392,7 +392,7 @@ impl Topology {
     /// If the extension is unknown or the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), TopologyError> {
         let format = FileFormat::expect(path)?;
-        std::fs::write(path, self.to_text(format))
+        crate::files::rewrite(path, self.to_text(format).as_bytes())
             .map_err(|error| TopologyError::Unwritable(error).within(path.display()))
     }
 }

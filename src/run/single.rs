@@ -190,6 +190,7 @@ fn remarks_of(design: &Design, train: &Dataset, test: Option<&Dataset>) -> Vec<S
     let named = design.experiment.data.classes.as_deref();
     remarks.extend(named.and_then(data::similar_classes));
     remarks.extend(test.and_then(|test| DataRecord::tested_before(&design.experiment, test)));
+    remarks.extend(data::on_both_sides(std::iter::once(train), test.into_iter()));
     remarks
 }
 

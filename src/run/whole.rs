@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     config::ConfigError,
-    data::Dataset,
+    data::{self, Dataset},
     drive::{Change, Learner, NodeSpec},
     experiment::{Compute, Experiment},
     gossip::{Byzantine, tree::Readers},
@@ -95,6 +95,10 @@ impl Whole {
         let before =
             tested.filter_map(|rows| DataRecord::tested_before(&design.experiment, rows.raw()));
         design.remarks.extend(before.take(1));
+        design.remarks.extend(data::on_both_sides(
+            shards.iter().map(|shard| &**shard.raw()),
+            tests.all().map(|tests| &**tests.raw()),
+        ));
         let run = &design.experiment.run;
         let keep = |shard| Shared::training(shard, run);
         let shards = shards.into_iter().map(keep).collect::<Result<Vec<_>, _>>()?;

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use predicates::{prelude::*, str::contains};
 
-use crate::command::{SMALL, folder, gradvine};
+use crate::command::{SMALL, folder, gradvine, program};
 
 const READ: &str = "is read by this command: name another file";
 
@@ -50,6 +50,53 @@ fn predictions_and_models_are_written_elsewhere() {
     // Another name is fine.
     gradvine().current_dir(path).args(predict("out.csv")).assert().success();
     assert!(path.join("out.csv").is_file());
+}
+
+/// Standard input is a file that is read, whatever its name.
+#[test]
+#[cfg(unix)]
+fn standard_input_is_not_written_over() {
+    let folder = trained();
+    let path = folder.path();
+    std::os::unix::fs::symlink(path.join("in.csv"), path.join("link.csv")).unwrap();
+    let before = fs::read(path.join("in.csv")).unwrap();
+    for out in ["in.csv", "link.csv", "/dev/stdin", "/dev/fd/0"] {
+        let file = fs::File::open(path.join("in.csv")).unwrap();
+        let done = program()
+            .current_dir(path)
+            .args(["predict", "run", "-", "--out", out])
+            .stdin(file)
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.code() == Some(2) && errors.contains(READ), "{out}: {errors}");
+        assert_eq!(fs::read(path.join("in.csv")).unwrap(), before, "{out}");
+    }
+}
+
+#[test]
+fn files_of_another_kind_are_not_written_over() {
+    let folder = trained();
+    let path = folder.path();
+    let model = "run/model-mean.safetensors";
+    fs::copy(path.join("in.csv"), path.join("train.csv")).unwrap();
+    fs::copy(path.join("in.csv"), path.join("rows")).unwrap();
+    let kind = "the name of a file of another kind";
+    refused(path, &["export", model, "--format", "onnx", "--out", "train.csv"], "train.csv", kind);
+    let there = "is there, and of another kind";
+    refused(path, &["export", model, "--format", "onnx", "--out", "rows"], "rows", there);
+    let predict = |out: &'static str| ["predict", "run", "in.csv", "--out", out];
+    refused(path, &predict("run/summary.json"), "run/summary.json", kind);
+    refused(path, &["topology", "make", "ring:4", "mine.toml"], "mine.toml", "no topology");
+    refused(path, &["topology", "show", "ring:4", "--svg", "train.csv"], "train.csv", kind);
+    refused(path, &["report", "run", "--out", "train.csv"], "train.csv", "is not a report");
+    // An earlier one of the same kind is.
+    for _ in 0..2 {
+        let [a, b, c, d, e] = predict("out.csv");
+        gradvine().current_dir(path).args([a, b, c, d, e]).assert().success();
+        let make = ["topology", "make", "ring:4", "ring.toml"];
+        gradvine().current_dir(path).args(make).assert().success();
+    }
 }
 
 #[test]

@@ -100,23 +100,44 @@ fn files_that_are_not_parts_of_one_table_are_named() {
 
 #[test]
 fn a_folder_with_a_table_twice_is_refused() {
-    for (files, message) in [
-        (
-            [("1.csv", "x,y\n1,0\n"), ("1.csv.gz", "x,y\n1,0\n")],
-            "F: files = 1.csv and 1.csv.gz: the same table in two forms, so rows would count \
-             twice: remove one of them",
-        ),
-        (
-            [("1.csv", "x,y\n1,0\n"), ("1.csv.bak", "x,y\n1,0\n")],
-            "F: files = 1.csv and 1.csv.bak: the same bytes, so rows would count twice: remove one \
-             of them",
-        ),
+    let folder = folder_of(&[("1.csv", "x,y\n1,0\n"), ("1.csv.gz", "x,y\n1,0\n")]);
+    assert_eq!(
+        load_folder(folder.path(), &Options::default()).unwrap_err(),
+        "F: files = 1.csv and 1.csv.gz: one name in two forms, so rows would count twice: remove \
+         one of them"
+    );
+    let first = "x,z,y\n1,5,0\n2,-0,1\n";
+    for (name, other) in [
+        ("1.csv.bak", first),
+        ("2.csv.gz", first),
+        ("2.csv", "x,z,y\r\n1,5,0\r\n2,0,1"),
+        ("2.csv", "\u{FEFF}\"x\";\"z\";\"y\"\n1;5;0\n2;0;1\n"),
+        ("2.tsv.csv", "sep=|\nx|z|y\n1.0|5.00|0\n2e0|0|1.0\n\n"),
+        ("2.csv", "x,z,y\n2,0,1\n1,5,0\n"),
+        ("2.csv", "y,x,z\n0,1,5\n1,2,0\n"),
     ] {
-        let folder = folder_of(&files);
-        assert_eq!(load_folder(folder.path(), &Options::default()).unwrap_err(), message);
+        let folder = folder_of(&[("1.csv", first), (name, other), ("3.csv", "x,z,y\n9,9,0\n")]);
+        let path = folder.path().display().to_string();
+        let message = format!(
+            "F: files = 1.csv and {name}: the same 2 rows, so rows would count twice: remove one \
+             of them"
+        );
+        let error = load_folder(folder.path(), &Options::default()).unwrap_err();
+        assert_eq!(error, message, "{other:?}");
+        if !other.starts_with("y,") {
+            // As `gradvine data describe` reads it.
+            let error = describe(&path, &Options::default()).unwrap_err().to_string();
+            assert_eq!(error.replace(&path, "F"), message, "{other:?}");
+        }
     }
-    let folder = folder_of(&[("1.csv", "x,y\n1,0\n"), ("2.csv", "x,y\n2,0\n")]);
-    assert_eq!(load_folder(folder.path(), &Options::default()).unwrap().rows(), 2);
+    for (first, other) in [
+        (first, "x,z,y\n1,5,0\n2,1,1\n"),
+        (first, "x,z,y\n1,5,0\n2,0,1\n1,5,0\n"),
+        ("x,y\n1,0\n", "x,y\n2,0\n"),
+    ] {
+        let folder = folder_of(&[("1.csv", first), ("2.csv", other)]);
+        assert!(load_folder(folder.path(), &Options::default()).is_ok(), "{other:?}");
+    }
 }
 
 #[test]
@@ -142,7 +163,7 @@ fn labels_from_1_on_are_remarked_where_no_node_has_a_class_0() {
     let remarks = |labels: &[&[usize]]| {
         let sources = labels.iter().enumerate().map(|(site, labels)| {
             let path = folder.path().join(format!("{site}.csv"));
-            let row = |row: usize| format!("{row},{}\n", labels[row % labels.len()]);
+            let row = |row: usize| format!("{row}.{site},{}\n", labels[row % labels.len()]);
             fs::write(&path, "x,y\n".to_string() + &(0..12).map(row).collect::<String>()).unwrap();
             format!("{path:?}")
         });
@@ -185,17 +206,50 @@ fn numbers_that_f32_does_not_tell_apart_are_remarked() {
         let text = format!("x,t,y\n1,{},0\n2,{},1\n", rows[0], rows[1]);
         parse("a.csv", text.as_bytes(), None, &Options::default()).unwrap().remarks
     };
-    let remark = "a.csv: column t: numbers near 1700000512 are kept only to within 101, and they \
-                  lie within 512: subtract a constant from them";
+    let remark = "a.csv: column t: numbers near 1700000500 are kept in 24 binary digits, in steps \
+                  of 1.3e2, and they lie within 5.0e2: subtract a constant from them in the file";
     assert_eq!(read(["1700000000", "1700000500"]), [remark]);
-    let remark = "a.csv: column t: all numbers are kept as 1700000000, because numbers near it are \
-                  kept only to within 101: if they differ, subtract a constant from them";
+    let remark = "a.csv: column t: numbers near 1700000013 are kept in 24 binary digits, in steps \
+                  of 1.3e2, and they lie within 1.3e1, so that 1 of 2 become equal to one that \
+                  differs: subtract a constant from them in the file";
     assert_eq!(read(["1700000000", "1700000013"]), [remark]);
     assert!(read(["1700000000", "1"]).is_empty() && read(["20240101", "1"]).is_empty());
+    assert!(read(["1700000000", "1700000000"]).is_empty());
     let options = Options { task: Task::Regression, ..Options::default() };
     let targets =
         parse("a.csv", &b"x,y\n1,1700000000\n2,1700000013\n"[..], None, &options).unwrap();
-    assert!(targets.remarks[0].starts_with("a.csv: column y: all numbers are kept as 1700000000"));
+    assert!(targets.remarks[0].starts_with("a.csv: column y: numbers near 1700000013"));
+    // Arrays of f64, as numpy writes them.
+    let header = "{'descr': '<f8', 'fortran_order': False, 'shape': (3, 2), }";
+    let mut bytes = [b"\x93NUMPY\x01\x00".as_slice(), &118u16.to_le_bytes()].concat();
+    bytes.extend(format!("{header:<117}\n").bytes());
+    for number in [1e9, 0.0, 1e9 + 3.0, 1.0, 1e9 + 6.0, 0.0f64] {
+        bytes.extend(number.to_le_bytes());
+    }
+    let array = parse("a.npy", &bytes, None, &Options::default()).unwrap();
+    assert!(array.remarks[0].contains("column 0: numbers near 1000000006"), "{:?}", array.remarks);
+}
+
+/// With a schema that nodes have agreed on, too: times within a day of their origin.
+#[test]
+fn times_that_f32_does_not_tell_apart_are_remarked() {
+    let read = |origin: &str| {
+        let kind = "data.schema=[{name='t', kind='date', origin='ORIGIN'}]";
+        let sets = [kind.replace("ORIGIN", origin), "data.target=y".into()];
+        let experiment = Experiment::default_with(&sets).unwrap();
+        let schema = experiment.data.schema.clone();
+        let options = Options { schema, target: Some("y".into()), ..Options::default() };
+        let row = |at: u32| format!("2024-05-17T12:00:00.{:06}Z,{}\n", 37 * at, at % 2);
+        let text: String = (0..100).map(row).collect();
+        parse("a.csv", format!("t,y\n{text}").as_bytes(), None, &options).unwrap()
+    };
+    let far = read("2024-05-17").remarks.concat();
+    assert!(far.contains("column t: numbers near 0.5") && far.contains("set an origin"), "{far}");
+    let near = read("2024-05-17T12:00:00Z");
+    assert!(near.remarks.is_empty(), "{:?}", near.remarks);
+    for (at, value) in near.features.iter().enumerate() {
+        assert!((f64::from(*value) * 86_400.0 - 37e-6 * at as f64).abs() < 1e-9, "{at}");
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ use std::{path::Path, time::Duration};
 
 use gradvine::{
     config::ConfigError,
-    data::check_output,
+    data::check_unread,
     drive::RunError,
     links::{LinkModel, conditions},
     mixing::Topology,
@@ -134,7 +134,7 @@ impl Report {
             return Err(wrong("not written: not all neighbours were reached"));
         };
         // It is read next, so that the figures in it stay.
-        check_output("--measure", file)?;
+        check_unread("--measure", file)?;
         let mut topology = if file.exists() { Topology::load(file)? } else { own.clone() };
         let nodes = || (0..own.nodes()).map(NodeId::from);
         let name = |node: NodeId| own.node(node).name.as_str();

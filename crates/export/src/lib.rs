@@ -18,7 +18,7 @@ use std::{fs, io, path::Path};
 
 use gradvine::{
     config::ConfigError,
-    data::{check_output, write_atomically},
+    data::{Kind, check_output, write_atomically},
     files,
 };
 
@@ -57,6 +57,7 @@ pub fn export_curves(
     let hint = match format {
         CurveFormat::Csv => {
             check_free(&out, overwrite)?;
+            check_output(OUT, &out, Kind::Table)?;
             write_atomically(&out, &[&table::write(&curves)])?;
             String::new()
         }
@@ -102,7 +103,7 @@ fn check_free(path: &Path, overwrite: bool) -> Result<(), ConfigError> {
     let problem = match fs::symlink_metadata(path) {
         Ok(there) if there.is_dir() => "is a folder; name a file, such as metrics.csv",
         Ok(_) if !overwrite => "exists; --force overwrites it, or name another",
-        _ => return check_output(OUT, path),
+        _ => return Ok(()),
     };
     Err(ConfigError::new(OUT, path.display(), problem))
 }

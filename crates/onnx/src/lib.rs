@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 
 use gradvine::{
     config::ConfigError,
-    data::{Task, check_output, write_atomically},
+    data::{Kind, Task, check_output, write_atomically},
     digest,
     learn::SavedModel,
 };
@@ -60,7 +60,7 @@ pub fn convert(model: &Path, out: Option<&Path>) -> Result<(PathBuf, String), Co
     let saved = SavedModel::read(model)?;
     let out = out.map_or_else(|| model.with_extension("onnx"), Path::to_path_buf);
     let bytes = export(&saved).map_err(|error| error.within(model.display()))?;
-    check_output("--out", &out)?;
+    check_output("--out", &out, Kind::Onnx)?;
     write_atomically(&out, &[&bytes])?;
     let shape = saved.model.shape();
     let outputs = match saved.model.task() {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use gradvine::{
     compress,
     config::ConfigError,
-    data::check_output,
+    data::check_unread,
     experiment::{Pick, picks},
     gossip::rule,
     mixing::Topology,
@@ -71,7 +71,7 @@ impl Combinations {
     /// If it would; `place` is `--out`.
     pub fn check_output(&self, out: &Path) -> Result<(), ConfigError> {
         self.cases.iter().for_each(|(case, _)| case.note_files());
-        files().try_for_each(|name| check_output("--out", &out.join(name)))
+        files().try_for_each(|name| check_unread("--out", &out.join(name)))
     }
 
     /// Runs all combinations with these seeds, `jobs` runs at a time; they are tuned on seeds from

@@ -8,7 +8,7 @@ use std::{
 
 use gradvine::{
     config::ConfigError,
-    data::{check_output, write_atomically},
+    data::{check_unread, write_atomically},
 };
 
 use crate::{Check, Outcome, Study, Verdict, chart, page};
@@ -92,14 +92,14 @@ pub fn check_outputs(
     let (page, pictures) = pages(study);
     if let Some(out) = out {
         let files = pictures.iter().chain([&page]).map(|file| out.join(file));
-        files.chain([out.join(LIST)]).try_for_each(|file| check_output("--out", &file))?;
+        files.chain([out.join(LIST)]).try_for_each(|file| check_unread("--out", &file))?;
     }
     if let Some(folder) = experiments {
         let rows = (1..).zip(&study.rows);
         let files = rows.map(|(number, (case, _))| row_file(study, number, &case.name));
         files
             .map(|file| folder.join(file))
-            .try_for_each(|file| check_output("--experiments", &file))?;
+            .try_for_each(|file| check_unread("--experiments", &file))?;
     }
     Ok(())
 }

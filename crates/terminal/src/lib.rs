@@ -36,7 +36,6 @@ mod tally;
 
 use std::{
     fmt,
-    fs::File,
     io::{self, BufWriter, IsTerminal, Write},
     path::Path,
     sync::Arc,
@@ -44,7 +43,7 @@ use std::{
 
 use gradvine::{
     config::ConfigError,
-    data::check_output,
+    data::{Kind, check_output, write_in_turn},
     printable::{Printable, shorten},
     run::Warn,
 };
@@ -123,25 +122,30 @@ pub fn print_either<Value: serde::Serialize>(
     if json { print_json(&object()) } else { print(&text()) }
 }
 
-/// Opens a file to write to, or standard output: on a terminal, control characters are printed as
-/// escapes ([`Printable`]).
+/// Writes to a file, as a whole or not at all, or to standard output: on a terminal, control
+/// characters are printed as escapes ([`Printable`]). A pipe that its reader has closed is no
+/// error.
 ///
 /// # Errors
-/// If the file cannot be made, or is read; `place` is `--out`.
-pub fn open_output(file: Option<&Path>) -> Result<Box<dyn Write>, ConfigError> {
+/// If the file cannot be written, is read, or is of another kind; `place` is `--out`.
+pub fn write_output(
+    file: Option<&Path>,
+    kind: Kind,
+    contents: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), Exit> {
     let Some(path) = file else {
         flush_stderr();
         let out = io::stdout().lock();
-        return Ok(match out.is_terminal() {
+        let mut out: Box<dyn Write> = match out.is_terminal() {
             true => Box::new(BufWriter::new(Shown(out))),
             false => Box::new(BufWriter::new(out)),
-        });
+        };
+        let written = contents(&mut out).and_then(|()| out.flush());
+        return Ok(ignore_broken_pipe(written)?);
     };
-    check_output("--out", path)?;
-    let file = File::create(path).map_err(|error| {
-        ConfigError::at("--out", format!("cannot be written: {error}")).within(path.display())
-    })?;
-    Ok(Box::new(BufWriter::new(file)))
+    check_output("--out", path, kind)?;
+    let named = |error| ConfigError::from(error).with_place("--out");
+    Ok(write_in_turn(path, contents).map_err(named)?)
 }
 
 /// A terminal to which data is written.
@@ -177,8 +181,10 @@ mod tests {
 
     #[test]
     fn output_that_cannot_be_made_names_the_file() {
-        let error = open_output(Some(Path::new("no/such/folder/a.csv"))).err().unwrap();
-        assert!(error.to_string().starts_with("no/such/folder/a.csv: --out: cannot be written"));
+        let file = Some(Path::new("no/such/folder/a.csv"));
+        let error = write_output(file, Kind::Table, &mut |_| Ok(())).err().unwrap();
+        let Exit::Config(error) = error else { panic!("{error:?}") };
+        assert!(error.starts_with("no/such/folder/a.csv: --out: cannot be written"), "{error}");
     }
 
     #[test]

@@ -9,9 +9,13 @@ use crate::{
     config::ConfigError,
     data::{
         DataError,
-        dataset::{Dataset, Task},
+        dataset::{Dataset, Target, Task},
         options::Options,
-        table::{columns, labels},
+        table::{
+            columns,
+            kept::{self, Kept},
+            labels,
+        },
     },
 };
 
@@ -122,7 +126,7 @@ impl<'a> Numbers<'a> {
     pub(crate) fn bare(&self, name: &str, options: &Options) -> Result<Dataset, DataError> {
         let target = labels::target(vec![0.0; self.rows], 1, options, None)?;
         let all: Vec<usize> = (0..self.columns).collect();
-        Dataset::new(name, self.features(&all, options)?, target)
+        self.dataset(name, (&all, options), target)
     }
 
     /// Features and targets in one array of two dimensions.
@@ -143,7 +147,7 @@ impl<'a> Numbers<'a> {
             .flat_map(|row| targets.iter().map(move |&column| self.value(row, column)))
             .collect();
         let target = labels::target(values, targets.len(), options, Some(targets[0]))?;
-        Dataset::new(name, self.features(&features, options)?, target)
+        self.dataset(name, (&features, options), target)
     }
 
     /// Uses the whole array as features, with the targets from another array.
@@ -178,10 +182,29 @@ impl<'a> Numbers<'a> {
             _ => error.within(file),
         })?;
         let all: Vec<usize> = (0..self.columns).collect();
-        Dataset::new(name, self.features(&all, options)?, target)
+        self.dataset(name, (&all, options), target)
     }
 
-    fn features(&self, columns: &[usize], options: &Options) -> Result<Array2<f32>, DataError> {
+    /// A dataset with these columns as features.
+    fn dataset(
+        &self,
+        name: &str,
+        (columns, options): (&[usize], &Options),
+        target: Target,
+    ) -> Result<Dataset, DataError> {
+        let mut kept = vec![Kept::new(); columns.len()];
+        let mut data = Dataset::new(name, self.features(columns, options, &mut kept)?, target)?;
+        let columns = columns.iter().zip(&kept).map(|(at, kept)| (at.to_string(), false, kept));
+        data.remarks.extend(kept::remark(columns).map(|remark| format!("{name}: {remark}")));
+        Ok(data)
+    }
+
+    fn features(
+        &self,
+        columns: &[usize],
+        options: &Options,
+        kept: &mut [Kept],
+    ) -> Result<Array2<f32>, DataError> {
         let found = columns.len();
         if let Some(needed) = options.inputs.filter(|&needed| needed != found) {
             let problem = format!("{found} features per row: {needed} are expected (model.inputs)");
@@ -193,13 +216,18 @@ impl<'a> Numbers<'a> {
             let problem = format!("{count} numbers do not fit into this machine's memory");
             return Err(DataError::Memory(ConfigError::at("size", problem)));
         }
+        let is_rounded =
+            self.kind.bytes() == 8 || matches!(self.kind, NumberType::I32 | NumberType::U32);
         for row in 0..self.rows {
-            for &column in columns {
+            for (&column, kept) in columns.iter().zip(&mut *kept) {
                 let value = self.value(row, column);
                 let rounded = value as f32;
                 if !rounded.is_finite() {
                     let problem = "a finite number within f32 is needed: up to about 3.4e38";
                     return Err(DataError::cell("row", row, Some(column), value, problem));
+                }
+                if is_rounded {
+                    kept.add(rounded, value);
                 }
                 features.push(rounded);
             }

@@ -67,7 +67,14 @@ pub(crate) fn find(
         Some(named) => (named, true),
         None if are_names(&texts) => (true, true),
         None if below.is_empty() => (first.iter().all(|cell| kind(cell) != Kind::Value), true),
-        None => compare(first, below),
+        None => {
+            // Names that come again say nothing about the rows.
+            let names = Names::new(&texts);
+            let (again, rows): (Vec<_>, Vec<_>) = below.iter().partition(|row| {
+                names.key.is_some() && names.are_all_in(row.iter().map(|cell| bare(cell)))
+            });
+            compare(first, if rows.is_empty() { &again } else { &rows })
+        }
     };
     if named && below.is_empty() {
         let problem = "there is no row after the header: at least one is needed";
@@ -82,6 +89,104 @@ pub(crate) fn find(
         )
     });
     Ok(Found { first: if named { First::Names(texts) } else { First::Row }, remark })
+}
+
+/// A text without the mark that begins a file, and what is around it.
+fn bare(text: &[u8]) -> &[u8] {
+    match text.trim_ascii().strip_prefix(b"\xEF\xBB\xBF") {
+        Some(text) => {
+            text.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\"")).unwrap_or(text)
+        }
+        None => text.trim_ascii(),
+    }
+}
+
+/// The names of the columns, to find them among the rows: files that were joined have them again.
+pub(crate) struct Names {
+    names: Vec<Vec<u8>>,
+    /// The first column whose name is no number, if there is one.
+    key: Option<usize>,
+    /// The bytes with which names begin, in letters of both cases.
+    begins: [bool; 256],
+}
+
+/// What a row has of the names.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Again {
+    Nothing,
+    /// All of them, but they are numbers, as a row may have them.
+    Numbers,
+}
+
+impl Names {
+    pub(crate) fn new(names: &[String]) -> Names {
+        let names: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let mut begins = [false; 256];
+        for byte in names.iter().filter_map(|name| bare(name).first()) {
+            begins[usize::from(byte.to_ascii_lowercase())] = true;
+            begins[usize::from(byte.to_ascii_uppercase())] = true;
+        }
+        let key = names.iter().position(|name| kind(name) == Kind::Text);
+        Names { names, key, begins }
+    }
+
+    pub(crate) fn name(&self, column: usize) -> Option<String> {
+        self.names.get(column).map(|name| String::from_utf8_lossy(name).into_owned())
+    }
+
+    /// Looks for the names in a row with as many cells.
+    ///
+    /// # Errors
+    /// If the row has them, or most of them.
+    pub(crate) fn check<'c>(
+        &self,
+        line: u64,
+        cell: impl Fn(usize) -> &'c [u8],
+    ) -> Result<Again, DataError> {
+        let found = bare(cell(self.key.unwrap_or(0)));
+        if !found.first().is_some_and(|byte| self.begins[usize::from(*byte)]) {
+            return Ok(Again::Nothing);
+        }
+        let is_name =
+            |text: &[u8]| self.names.iter().any(|name| bare(name).eq_ignore_ascii_case(text));
+        if !is_name(found) {
+            return Ok(Again::Nothing);
+        }
+        let count = self.names.len();
+        let same =
+            |column: &usize| bare(cell(*column)).eq_ignore_ascii_case(bare(&self.names[*column]));
+        let equal = (0..count).filter(same).count();
+        if self.key.is_none() {
+            return Ok(if equal == count { Again::Numbers } else { Again::Nothing });
+        }
+        let problem = if equal == count {
+            "the names of the columns come again, as in files that were joined: leave this line \
+             out (`awk 'NR == 1 {h = $0} NR == 1 || $0 != h' FILE` does)"
+                .to_string()
+        } else if self.are_all_in((0..count).map(|column| bare(cell(column)))) {
+            "the names of the columns come again in another order: put the files that were joined \
+             into a folder one by one, where columns are found by their names"
+                .to_string()
+        } else if equal > 1 && 2 * equal > count {
+            format!(
+                "{equal} of {count} cells are the names of their columns, as in files that were \
+                 joined: leave this line out"
+            )
+        } else {
+            return Ok(Again::Nothing);
+        };
+        Err(DataError::structure(format!("line {line}"), problem))
+    }
+
+    /// Whether these texts are all names, in any order.
+    fn are_all_in<'c>(&self, texts: impl Iterator<Item = &'c [u8]>) -> bool {
+        let mut texts: Vec<Vec<u8>> = texts.map(<[u8]>::to_ascii_lowercase).collect();
+        let mut names: Vec<Vec<u8>> =
+            self.names.iter().map(|name| bare(name).to_ascii_lowercase()).collect();
+        texts.sort_unstable();
+        names.sort_unstable();
+        texts == names
+    }
 }
 
 /// scikit-learn's first line, `rows,features,class,class,...`.
@@ -177,12 +282,47 @@ mod tests {
             ("colour,shape red,round blue,square red,square", "names", false),
             ("red,round red,square blue,round", "row", false),
             ("x,NA y,b", "row", false),
+            // Names that come again.
+            ("a,b,y 1,2,0 a,b,y 3,4,1", "names", true),
+            ("a,b,y 1,2,0 y,a,b 4,3,1", "names", true),
+            ("colour,shape red,round colour,shape blue,square", "names", false),
+            ("red,round red,square red,round", "row", false),
+            ("1,2,0 1,2,0", "row", true),
+            ("a,b a,b", "row", false),
             // scikit-learn's, as that of its iris.csv and breast_cancer.csv.
             ("2,4,setosa,versicolor,virginica 5.1,3.5,1.4,0.2,0 4.9,3,1.4,0.2,1", "counts", true),
             ("2,2,malignant,benign 1,2,0 3,4,1", "counts", true),
         ] {
             assert_eq!(found(text), (kind, certain), "{text}");
         }
+    }
+
+    #[test]
+    fn names_that_come_again_are_found() {
+        let names = |line: &str| -> Vec<String> { line.split(',').map(String::from).collect() };
+        let check = |first: &str, line: &str| {
+            let cells: Vec<&[u8]> = line.split(',').map(str::as_bytes).collect();
+            let found = Names::new(&names(first)).check(7, |column| cells[column]);
+            found.map_err(|error| error.to_string())
+        };
+        for (first, line, problem) in [
+            ("age,sex,y", "age,sex,y", "line 7: the names of the columns come again, as in"),
+            ("age,sex,y", " Age ,SEX,y", "come again, as in files that were joined"),
+            ("age,sex,y", "\u{FEFF}age,sex,y", "come again, as in"),
+            ("age,sex,y", "\u{FEFF}\"age\",sex,y", "come again, as in"),
+            (",0,sex", ",0,sex", "come again, as in"),
+            ("age,sex,y", "sex,age,y", "come again in another order"),
+            ("age,sex,y", "age,sex,label", "2 of 3 cells are the names of their columns"),
+        ] {
+            let found = check(first, line).unwrap_err();
+            assert!(found.contains(problem), "{first} {line}: {found}");
+        }
+        for (first, line) in
+            [("age,sex,y", "1,sex,y"), ("age,sex,y", "age,f,1"), ("0,1,2", "0,1,3"), ("a,b", "c,b")]
+        {
+            assert_eq!(check(first, line), Ok(Again::Nothing), "{first} {line}");
+        }
+        assert_eq!(check("0,1,2", "0,1,2"), Ok(Again::Numbers));
     }
 
     #[test]

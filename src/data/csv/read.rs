@@ -9,7 +9,7 @@ use std::io::Read;
 
 use super::{
     encoding,
-    header::{self, First, Found},
+    header::{self, Again, First, Found, Names},
     records::{PIECE, Record, Records},
 };
 use crate::data::{
@@ -74,25 +74,30 @@ fn read_in_pieces(
     let mut records = Records::new(source, piece)?;
     let sample = sample(&mut records)?;
     let Beginning { heading, is_row, announced, remark } = beginning(&sample, header, rows)?;
-    let (columns, names) = (heading.columns, heading.names.clone());
+    let mut expected = Expected::of(&heading);
     rows.begin(heading)?;
     if let Some(remark) = &remark {
         rows.note(format!("{name}: {remark}"));
     }
     let before = rows.rows();
     for (at, OwnedRecord { line, cells }) in sample.iter().enumerate().skip(usize::from(!is_row)) {
-        check_width(*line, cells.len(), columns)?;
+        expected.check(*line, cells.len(), |column| &cells[column])?;
         let added = rows.add_text(*line, |column| Cell::of_text(&cells[column]));
         added.map_err(|error| match &remark {
             Some(remark) if at == 0 => with_remark(error, remark),
             _ => error,
         })?;
     }
-    read_rest(&mut records, columns, names.as_deref(), count, before, rows)?;
+    read_rest(&mut records, &mut expected, count, before, rows)?;
+    if let Some(line) = expected.repeated {
+        rows.note(format!(
+            "{name}: line {line} has the same numbers as the names of the columns: is it a row?"
+        ));
+    }
     if let Some((line, column)) = records.swallowed() {
         rows.note(format!(
-            "{name}: line {line}, column {column}: a cell between quotes holds a line that \
-             looks like a row of its own: is a quote missing, or one too many?"
+            "{name}: line {line}, column {column}: a cell between quotes holds lines that look \
+             like rows of their own: is a quote missing, or one too many?"
         ));
     }
     check_announced(announced, rows.rows() - before)
@@ -153,17 +158,15 @@ fn beginning(
 /// checked; `before` rows are of other files.
 fn read_rest(
     records: &mut Records<impl Read>,
-    columns: usize,
-    names: Option<&[String]>,
+    expected: &mut Expected,
     count: &Count,
     before: usize,
     rows: &mut impl TextRows,
 ) -> Result<(), DataError> {
-    let named = |error| with_name(error, names);
     let mut estimated = false;
-    while let Some(record) = records.next().map_err(named)? {
-        check_width(record.line, record.len(), columns)?;
-        check_text(&record).map_err(named)?;
+    while let Some(record) = records.next().map_err(|error| expected.with_name(error))? {
+        check_text(&record).map_err(|error| expected.with_name(error))?;
+        expected.check(record.line, record.len(), |column| record.cell(column))?;
         rows.add_text(record.line, |column| Cell::of_text(record.cell(column)))?;
         if !estimated && count.read() >= SAMPLE {
             estimated = true;
@@ -187,12 +190,47 @@ fn check_announced(announced: Option<u64>, read: usize) -> Result<(), DataError>
     }
 }
 
-fn check_width(line: u64, found: usize, needed: usize) -> Result<(), DataError> {
-    if found == needed {
-        return Ok(());
+/// What every row is.
+struct Expected {
+    columns: usize,
+    names: Option<Names>,
+    /// The first line that has the names again, if they are numbers.
+    repeated: Option<u64>,
+}
+
+impl Expected {
+    fn of(heading: &Heading) -> Expected {
+        let names = heading.names.as_deref().map(Names::new);
+        Expected { columns: heading.columns, names, repeated: None }
     }
-    let problem = format!("{found} columns found, {needed} expected, as in the first line");
-    Err(DataError::Count { place: format!("line {line}"), found, needed, problem })
+
+    /// Checks the number of cells, and that they are not the names of the columns again.
+    fn check<'c>(
+        &mut self,
+        line: u64,
+        found: usize,
+        cell: impl Fn(usize) -> &'c [u8],
+    ) -> Result<(), DataError> {
+        let needed = self.columns;
+        if found != needed {
+            let problem = format!("{found} columns found, {needed} expected, as in the first line");
+            return Err(DataError::Count { place: format!("line {line}"), found, needed, problem });
+        }
+        if let Some(names) = &self.names
+            && names.check(line, cell)? == Again::Numbers
+        {
+            self.repeated.get_or_insert(line);
+        }
+        Ok(())
+    }
+
+    /// Names the column of a cell.
+    fn with_name(&self, mut error: DataError) -> DataError {
+        if let DataError::Cell { name, column: Some(column), .. } = &mut error {
+            *name = self.names.as_ref().and_then(|names| names.name(*column));
+        }
+        error
+    }
 }
 
 /// Checks that a record is UTF-8.
@@ -231,14 +269,6 @@ fn check_separator(sample: &[OwnedRecord], columns: usize) -> Result<(), DataErr
 fn with_remark(mut error: DataError, remark: &str) -> DataError {
     if let DataError::Cell { problem, .. } = &mut error {
         *problem += &format!("; {remark}");
-    }
-    error
-}
-
-/// Names the column of a cell.
-fn with_name(mut error: DataError, names: Option<&[String]>) -> DataError {
-    if let DataError::Cell { name, column: Some(column), .. } = &mut error {
-        *name = names.and_then(|names| names.get(*column)).cloned();
     }
     error
 }
@@ -328,6 +358,26 @@ mod tests {
         let named = Options { target: Some("1".into()), ..Options::default() };
         let error = read("t", b"a,b,1\n5,1,0\n", &named).unwrap_err().to_string();
         assert!(error.contains("the position of another column: -1 or -2 is accepted"), "{error}");
+    }
+
+    /// As `cat one.csv two.csv` makes it.
+    #[test]
+    fn a_header_that_comes_twice_is_refused() {
+        for rows in [1, 100] {
+            let file = format!("a,b,y\n{}", "1,2,0\n3,4,1\n".repeat(rows));
+            let line = 2 * rows + 2;
+            let again = format!("line {line}: the names of the columns come again, as in files");
+            for second in [file.clone(), format!("\u{FEFF}{file}"), file.replace(',', " , ")] {
+                let found = problem(&format!("{file}{second}"));
+                assert!(found.starts_with(&again), "{found}");
+            }
+            let other = problem(&format!("{file}b,a,y\n2,1,0\n"));
+            assert!(other.contains(&format!("line {line}: ")) && other.contains("another order"));
+        }
+        let years = "2019,2020,2021\n1,2,0\n2019,2020,2021\n";
+        let options = Options { header: Some(true), task: Task::Regression, ..Options::default() };
+        let data = read("t", years.as_bytes(), &options).unwrap();
+        assert!(data.remarks.concat().contains("line 3 has the same numbers"));
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(crate) struct Records<R> {
     /// The bounds of each cell, in `buffer` or in `unquoted`.
     cells: Vec<(usize, usize)>,
     unquoted: Vec<u8>,
-    /// The line and the column of the first quoted cell that has a line like a whole record.
+    /// The line and the column of the first quoted cell whose lines may be of several records.
     swallowed: Option<(u64, usize)>,
 }
 
@@ -125,8 +125,8 @@ impl<R: Read> Records<R> {
         Ok(records)
     }
 
-    /// The line and the column of the first quoted cell that has a line like a whole record: its
-    /// closing quote may be missing.
+    /// The line and the column of the first quoted cell whose lines may be of several records: its
+    /// quotes may be stray ones.
     pub(super) fn swallowed(&self) -> Option<(u64, usize)> {
         self.swallowed
     }
@@ -203,14 +203,18 @@ impl<R: Read> Records<R> {
         let text = &self.buffer[self.start..self.start + length];
         let lines = breaks(text);
         if lines > 0 && self.swallowed.is_none() {
-            let column = self.cells.iter().position(|&(from, to)| {
-                // The first line of a cell is its own.
-                let mut lines = self.unquoted[from..to].split(|byte| matches!(byte, b'\n' | b'\r'));
-                lines.next();
-                lines.any(|line| count(line, self.separator) + 1 == self.cells.len())
+            let count = self.cells.len();
+            // The cells of each line of a quoted cell, if no quote were there: the first and the
+            // last one have also the cells beside it.
+            let column = self.cells.iter().enumerate().position(|(column, &(from, to))| {
+                let lines = self.unquoted[from..to].split(|byte| matches!(byte, b'\n' | b'\r'));
+                let mut lines = lines.map(|line| memchr::memchr_iter(self.separator, line).count());
+                let first = lines.next().map_or(0, |found| column + found + 1);
+                let Some(last) = lines.next_back() else { return false };
+                let last = last + count - column;
+                lines.any(|found| found + 1 == count) || (first == count && last == count)
             });
-            let several = self.cells.len() > 1;
-            self.swallowed = column.filter(|_| several).map(|column| (line, column));
+            self.swallowed = column.filter(|_| count > 1).map(|column| (line, column));
         }
         self.line += lines;
         self.start += length;
@@ -349,10 +353,6 @@ fn unclosed((line, column): (u64, usize), cell: &[u8], follows: Option<(u64, &[u
 fn breaks(text: &[u8]) -> u64 {
     let returns = memchr::memchr_iter(b'\r', text).filter(|at| text.get(at + 1) != Some(&b'\n'));
     (memchr::memchr_iter(b'\n', text).count() + returns.count()) as u64
-}
-
-fn count(text: &[u8], byte: u8) -> usize {
-    memchr::memchr_iter(byte, text).count()
 }
 
 /// The separator that a first line such as `sep=;` names, and the length of this line.
@@ -497,7 +497,14 @@ mod tests {
             records.swallowed()
         };
         assert_eq!(swallowed("x,y,note\n1,0,\"a\n2,1,b\"\n3,0,c\n"), Some((2, 2)));
+        // One is opened in a row, the other closed in the next one.
+        assert_eq!(swallowed("x,y,z\n1,\"a,0\n2,b\",1\n3,c,0\n"), Some((2, 1)));
+        assert_eq!(swallowed("x,y,z\r1,\"a,0\r2,b,1\r3,c\",1\r"), Some((2, 1)));
+        assert_eq!(swallowed("x,y\n\"a,0\r\nb\",1\n"), Some((2, 0)));
+        assert_eq!(swallowed("x,y,z\n1,0,\"a\n2,1,b\"\n"), Some((2, 2)));
+        assert_eq!(swallowed("1,\"Main St 5\nBerlin, DE\",0\n"), None);
         assert_eq!(swallowed("1,0,\"two\nlines, a comma\"\n"), None);
+        assert_eq!(swallowed("1,0,\"two\n\nlines\"\n"), None);
         assert_eq!(swallowed("1,0,\"a,b,c\"\n"), None);
     }
 

@@ -2,15 +2,14 @@
 
 use std::{
     collections::HashMap,
-    fs::{self, File},
-    io::{self, BufRead, BufReader},
+    fs, io,
     path::{Path, PathBuf},
 };
 
 use super::input::unreadable;
 use crate::{
     config::{ConfigError, Fault},
-    data::{DataError, Datasets, list},
+    data::{DataError, Datasets, list, table::parts::Copy},
     inputs,
 };
 
@@ -44,36 +43,38 @@ pub(crate) fn files_of(source: &str, datasets: Datasets) -> Result<Vec<PathBuf>,
         return Err(unreadable("a folder without files: at least one is needed").within(source));
     }
     files.sort();
-    refuse_copies(&files).map_err(|error| error.within(source))?;
+    refuse_names(&files).map_err(|error| error.within(source))?;
     Ok(files)
 }
 
-/// Refuses a folder that has a table twice: compressed and not, or in two formats, under the same
-/// name; or the same bytes under another name, as a backup. Its rows would count twice.
-fn refuse_copies(files: &[PathBuf]) -> Result<(), DataError> {
-    let refuse = |file: &Path, other: &Path, what: &str| {
-        let name = |path: &Path| path.file_name().unwrap_or_default().display().to_string();
-        let value = Some(format!("{} and {}", name(file), name(other)));
-        let problem = format!("{what}, so rows would count twice: remove one of them");
-        Err(DataError::Structure { place: "files".into(), value, problem })
-    };
+/// Refuses a folder that has a table in two forms under one name, compressed and not, or in two
+/// formats: if one of them is older, its rows would count twice.
+fn refuse_names(files: &[PathBuf]) -> Result<(), DataError> {
     let mut names = HashMap::new();
-    let mut sizes: HashMap<u64, Vec<&PathBuf>> = HashMap::new();
     for file in files {
         if let Some(other) = names.insert(table_name(file), file) {
-            return refuse(other, file, "the same table in two forms");
+            return Err(twice(other, file, "one name in two forms"));
         }
-        let size = fs::metadata(file).map_err(DataError::Unreadable)?.len();
-        let alike = sizes.entry(size).or_default();
-        // A file without rows is refused later.
-        if size > 0
-            && let Some(other) = alike.iter().find(|other| is_same(other, file))
-        {
-            return refuse(other, file, "the same bytes");
-        }
-        alike.push(file);
     }
     Ok(())
+}
+
+/// Refuses a folder of which two files have the same rows, in whatever spelling.
+pub(crate) fn refuse_copy(
+    source: &str,
+    files: &[PathBuf],
+    copy: Option<Copy>,
+) -> Result<(), DataError> {
+    let Some(Copy { files: (one, other), rows }) = copy else { return Ok(()) };
+    let (Some(one), Some(other)) = (files.get(one), files.get(other)) else { return Ok(()) };
+    Err(twice(one, other, &format!("the same {rows} rows")).within(source))
+}
+
+fn twice(one: &Path, other: &Path, what: &str) -> DataError {
+    let name = |path: &Path| path.file_name().unwrap_or_default().display().to_string();
+    let value = Some(format!("{} and {}", name(one), name(other)));
+    let problem = format!("{what}, so rows would count twice: remove one of them");
+    DataError::Structure { place: "files".into(), value, problem }
 }
 
 /// The name of a file without the endings of the formats of tables.
@@ -81,22 +82,4 @@ fn table_name(file: &Path) -> String {
     let name = file.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     let name = name.strip_suffix(".gz").unwrap_or(&name);
     list::table_endings().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name).to_string()
-}
-
-/// Whether two files of one size have the same bytes; unreadable ones are found later.
-fn is_same(file: &Path, other: &Path) -> bool {
-    let (Ok(file), Ok(other)) = (File::open(file), File::open(other)) else { return false };
-    let (mut file, mut other) = (BufReader::new(file), BufReader::new(other));
-    loop {
-        let (Ok(a), Ok(b)) = (file.fill_buf(), other.fill_buf()) else { return false };
-        let length = a.len().min(b.len());
-        if a[..length] != b[..length] {
-            return false;
-        }
-        if length == 0 {
-            return a.len() == b.len();
-        }
-        file.consume(length);
-        other.consume(length);
-    }
 }

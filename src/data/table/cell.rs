@@ -34,11 +34,12 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Its value in one rounding from its text or number; infinite if it is beyond `f32`.
-    pub fn rounded(self) -> Option<f32> {
+    /// Its value in one rounding from its text or number, infinite if it is beyond `f32`, and the
+    /// nearest `f64`.
+    pub(crate) fn rounded(self) -> Option<(f32, f64)> {
         match self {
             Cell::Text(text) => decimal::parse(text),
-            other => other.number().map(|value| value as f32),
+            other => other.number().map(|value| (value as f32, value)),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{
     cell::Cell,
-    date::{date, day_of, days, is_held},
+    date::{Moment, Origin, date, moment},
     meaning::{boolean, digits, is_missing, plain},
     schema::{Column, ColumnKind, EPOCH, Missing, Schema},
     spelling::perhaps,
@@ -22,8 +22,8 @@ pub(crate) struct Code {
     other: Option<usize>,
     width: usize,
     missing: Gap,
-    /// Of a date: the days from 1970-01-01 to its origin, and whether the schema states it.
-    origin: (f64, bool),
+    /// Of a date: its origin, if the schema states it.
+    origin: Option<Moment>,
 }
 
 /// What a missing value becomes.
@@ -37,9 +37,11 @@ enum Gap {
     Place(usize),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Encoded {
     Value,
+    /// A number, or the days of a date, as it is in the file: its feature is rounded.
+    Number(f64),
     /// A missing value that becomes what all nodes agree on: 0 is in its place.
     Gap,
     /// A value of a category that is not listed.
@@ -73,13 +75,17 @@ impl Code {
             values,
             other,
             missing,
-            origin: (days(column.origin().as_bytes()).unwrap_or(0.0), column.origin.is_some()),
+            origin: column.origin.as_ref().and_then(|origin| moment(origin.as_bytes())),
         }
     }
 
     /// Whether missing values become what all nodes agree on.
     pub(super) fn is_agreed(&self) -> bool {
         matches!(self.missing, Gap::Agreed)
+    }
+
+    pub(super) fn is_date(&self) -> bool {
+        self.kind == ColumnKind::Date
     }
 
     pub(super) fn width(&self) -> usize {
@@ -97,15 +103,16 @@ impl Code {
         if is_missing(cell) {
             return self.encode_missing(out);
         }
+        let both = |exact: f64| (exact as f32, exact);
         let value = match self.kind {
-            ColumnKind::Boolean => boolean(cell).map(|value| f32::from(u8::from(value))),
-            ColumnKind::Date => date(cell).map(|days| self.since_origin(days)).transpose()?,
+            ColumnKind::Boolean => boolean(cell).map(|value| both(f64::from(u8::from(value)))),
+            ColumnKind::Date => date(cell).map(|at| self.since_origin(at)).transpose()?.map(both),
             _ => cell.rounded(),
         };
         match value {
-            Some(value) if value.is_finite() => {
+            Some((value, exact)) if value.is_finite() => {
                 out.push(value);
-                Ok(Encoded::Value)
+                Ok(Encoded::Number(exact))
             }
             Some(_) => Err("a finite number within f32 is needed: up to about 3.4e38".into()),
             None => Err(match self.kind {
@@ -121,16 +128,15 @@ impl Code {
     ///
     /// # Errors
     /// If its time is lost, and another origin would keep it.
-    fn since_origin(&self, days: f64) -> Result<f32, String> {
-        let (origin, is_stated) = self.origin;
-        let value = (days - origin) as f32;
-        if is_stated || is_held(days) {
-            return Ok(value);
+    fn since_origin(&self, moment: Moment) -> Result<f64, String> {
+        let needed = moment.origin();
+        if self.origin.is_some() || needed == Origin::Usual {
+            return Ok(moment.days_since(self.origin));
         }
         Err(format!(
             "days since {EPOCH} hold this time only to within minutes: set an origin near the \
              dates in the column's schema, such as origin = \"{}\"",
-            day_of(days).unwrap_or_else(|| EPOCH.into())
+            moment.text(needed).unwrap_or_else(|| EPOCH.into())
         ))
     }
 
@@ -254,8 +260,33 @@ mod tests {
         assert_eq!(encode(&of(Some("2024-05-20")), "2024-05-17"), Ok(vec![-3.0]));
         // A stated origin is the user's choice.
         assert!(encode(&of(Some(EPOCH)), &minute(31)).is_ok());
-        assert_eq!(day_of(19_860.99).as_deref(), Some("2024-05-17"));
-        assert_eq!(day_of(-0.5).as_deref(), Some("1969-12-31"));
+        let text = |of: &str| {
+            let moment = moment(of.as_bytes()).unwrap();
+            moment.text(moment.origin()).unwrap()
+        };
+        for (of, origin) in [
+            ("2024-05-17T23:59:59Z", "2024-05-17"),
+            ("1969-12-31T11:00:00Z", "1969-12-31"),
+            ("2024-05-17T00:00:00.5Z", "2024-05-17T00:00:00Z"),
+            ("1969-12-31T23:59:58.25Z", "1969-12-31T23:59:58Z"),
+        ] {
+            assert_eq!(text(of), origin);
+        }
+    }
+
+    /// Within a second after midnight, and in steps of 37 microseconds.
+    #[test]
+    fn times_below_a_second_are_not_lost() {
+        let problem = encode(&column(ColumnKind::Date), "2024-05-17T00:00:00.3Z").unwrap_err();
+        assert!(problem.contains("such as origin = \"2024-05-17T00:00:00Z\""), "{problem}");
+        let origin = Some("2024-05-17T12:30:00Z".to_string());
+        let date = Column { origin, ..column(ColumnKind::Date) };
+        for step in 0..1000u32 {
+            let text = format!("2024-05-17T12:30:01.{:06}Z", 37 * step);
+            let exact = 1.0 + f64::from(step) * 37e-6;
+            let found = encode(&date, &text).unwrap()[0];
+            assert!((f64::from(found) * 86_400.0 - exact).abs() < 2e-7, "{step}");
+        }
     }
 
     #[test]

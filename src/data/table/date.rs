@@ -1,34 +1,47 @@
-//! Dates as days since 1970-01-01.
+//! Dates as days since an origin.
 
 use time::{
-    Date, Duration, OffsetDateTime, PrimitiveDateTime, format_description::well_known::Iso8601,
+    Duration, OffsetDateTime, PrimitiveDateTime, format_description::well_known::Iso8601,
     macros::datetime,
 };
 
 use super::cell::Cell;
 
-/// Seconds of a day, and those by which a time may be rounded.
-const SECONDS_A_DAY: f64 = 86_400.0;
-const HELD_TO_S: f64 = 1.0;
+const EPOCH: OffsetDateTime = datetime!(1970-01-01 0:00 UTC);
+const NANOSECONDS_A_SECOND: i128 = 1_000_000_000;
+const NANOSECONDS_A_DAY: f64 = 86_400e9;
 
-/// A date as days since 1970-01-01; a time without a zone is in UTC.
-pub(crate) fn date(cell: Cell<'_>) -> Option<f64> {
+/// A date, or a date with a time, in nanoseconds since 1970-01-01 in UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(i128);
+
+/// What dates need near them so that an `f32` of days from it holds their time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Origin {
+    /// Days since 1970-01-01 are exact.
+    Usual,
+    Day,
+    /// They have fractions of seconds: `f32` holds milliseconds within a day.
+    Second,
+}
+
+/// The moment of a cell; a time without a zone is in UTC.
+pub(crate) fn date(cell: Cell<'_>) -> Option<Moment> {
     let Cell::Text(text) = cell else { return None };
-    days(text)
+    moment(text)
 }
 
 /// The same of a text.
-pub(crate) fn days(text: &[u8]) -> Option<f64> {
+pub(crate) fn moment(text: &[u8]) -> Option<Moment> {
     let text = std::str::from_utf8(text).ok()?;
     // The parser also accepts weeks and days of the year, which tables rarely mean.
     let dashes = text.get(4..5) == Some("-") && text.get(7..8) == Some("-");
     if !dashes || text.len() > 40 {
         return None;
     }
-    let epoch = datetime!(1970-01-01 0:00 UTC);
     if text.len() == 10 {
-        let date = Date::parse(text, &Iso8601::DATE).ok()?;
-        return Some((date - epoch.date()).whole_days() as f64);
+        let date = time::Date::parse(text, &Iso8601::DATE).ok()?;
+        return Some(Moment((date - EPOCH.date()).whole_nanoseconds()));
     }
     // A blank between date and time, as spreadsheets write it.
     let joined = text.replacen(' ', "T", 1);
@@ -40,18 +53,37 @@ pub(crate) fn days(text: &[u8]) -> Option<f64> {
         })
         .ok()
         .filter(|moment| moment.offset().whole_hours().abs() < 24)?;
-    Some((moment - epoch).as_seconds_f64() / SECONDS_A_DAY)
+    Some(Moment((moment - EPOCH).whole_nanoseconds()))
 }
 
-/// Whether an `f32` of these days since 1970-01-01 is the same time, to the second.
-pub(crate) fn is_held(days: f64) -> bool {
-    (f64::from(days as f32) - days).abs() * SECONDS_A_DAY <= HELD_TO_S
-}
+impl Moment {
+    /// The days from an origin, which 1970-01-01 is if there is none.
+    pub(crate) fn days_since(self, origin: Option<Moment>) -> f64 {
+        (self.0 - origin.map_or(0, |origin| origin.0)) as f64 / NANOSECONDS_A_DAY
+    }
 
-/// The date, such as `2024-05-17`, on which a time in days since 1970-01-01 is.
-pub(crate) fn day_of(days: f64) -> Option<String> {
-    let date =
-        datetime!(1970-01-01 0:00 UTC).checked_add(Duration::days(days.floor() as i64))?.date();
-    let (year, month, day) = date.to_calendar_date();
-    (0..=9999).contains(&year).then(|| format!("{year:04}-{:02}-{day:02}", u8::from(month)))
+    /// What it needs.
+    pub(crate) fn origin(self) -> Origin {
+        let days = self.days_since(None);
+        if f64::from(days as f32) == days {
+            Origin::Usual
+        } else if self.0 % NANOSECONDS_A_SECOND == 0 {
+            Origin::Day
+        } else {
+            Origin::Second
+        }
+    }
+
+    /// The text of the day or the second in which it is, such as `2024-05-17`.
+    pub(crate) fn text(self, origin: Origin) -> Option<String> {
+        let seconds = i64::try_from(self.0.div_euclid(NANOSECONDS_A_SECOND)).ok()?;
+        let moment = EPOCH.checked_add(Duration::seconds(seconds))?;
+        let (year, month, day) = moment.to_calendar_date();
+        let (hour, minute, second) = moment.to_hms();
+        let date = format!("{year:04}-{:02}-{day:02}", u8::from(month));
+        (0..=9999).contains(&year).then(|| match origin {
+            Origin::Usual | Origin::Day => date,
+            Origin::Second => format!("{date}T{hour:02}:{minute:02}:{second:02}Z"),
+        })
+    }
 }

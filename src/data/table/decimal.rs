@@ -1,4 +1,4 @@
-//! The `f32` that is nearest to a decimal number.
+//! The `f32` and the `f64` that are nearest to a decimal number.
 
 /// Powers of ten that are exact in `f64`.
 const POWERS: [f64; 23] = [
@@ -12,15 +12,18 @@ const HALF: u64 = 1 << 28;
 
 /// Parses the text of a number as the standard library does: in one rounding, to infinity beyond
 /// `f32`. `None` if it is not a number.
-pub(crate) fn parse(text: &[u8]) -> Option<f32> {
-    plain(text).or_else(|| std::str::from_utf8(text).ok()?.parse().ok())
+pub(crate) fn parse(text: &[u8]) -> Option<(f32, f64)> {
+    plain(text).or_else(|| {
+        let text = std::str::from_utf8(text).ok()?;
+        Some((text.parse().ok()?, text.parse().ok()?))
+    })
 }
 
 /// Digits with or without a point, of which most numbers consist (Clinger, "How to read floating
 /// point numbers accurately", 1990): both the digits and the power of ten are exact in `f64`, so
 /// that their quotient is rounded once. A second rounding, to `f32`, gives another number than one
 /// rounding only if the quotient lies halfway between two of `f32`: then, and for all else, `None`.
-fn plain(text: &[u8]) -> Option<f32> {
+fn plain(text: &[u8]) -> Option<(f32, f64)> {
     let (negative, digits) = match text.split_first() {
         Some((b'-', rest)) => (true, rest),
         _ => (false, text),
@@ -49,7 +52,8 @@ fn plain(text: &[u8]) -> Option<f32> {
     if value.to_bits() & LOST == HALF || (value < 1e-37 && mantissa != 0) {
         return None;
     }
-    Some(if negative { -value } else { value } as f32)
+    let value = if negative { -value } else { value };
+    Some((value as f32, value))
 }
 
 #[cfg(test)]
@@ -61,6 +65,10 @@ mod tests {
     fn check(text: &str) {
         let expected: Option<f32> = text.parse().ok();
         let found = parse(text.as_bytes());
+        let exact: Option<f64> = text.parse().ok();
+        let wide = |value: Option<f64>| value.filter(|value| !value.is_nan()).map(f64::to_bits);
+        assert_eq!(wide(found.map(|(_, exact)| exact)), wide(exact), "{text}");
+        let found = found.map(|(value, _)| value);
         let bits = |value: Option<f32>| value.filter(|value| !value.is_nan()).map(f32::to_bits);
         assert_eq!(bits(found), bits(expected), "{text}");
         assert_eq!(found.is_some(), expected.is_some(), "{text}");

@@ -9,9 +9,11 @@ use super::{
     classes::{self, Classes, Found, MAX_CLASSES},
     codes::{Code, Encoded},
     columns,
+    kept::{self, Kept},
     labels::{check_count, label, name_classes},
     meaning::is_missing,
     others::{Others, similar_remark},
+    parts::{Copy, Parts},
     rows::{Heading, Rows, TextRows},
     schema::Schema,
 };
@@ -40,9 +42,13 @@ pub(crate) struct Encoder<'a> {
     codes: Option<Vec<Code>>,
     /// Of each code: the values that a category does not list.
     others: Vec<Others>,
+    /// Of each chosen column, the features first: what is lost of its numbers.
+    kept: Vec<Kept>,
     /// The features whose missing values are filled later.
     gaps: Vec<Gaps>,
     rows: usize,
+    /// The first row of each file.
+    parts: Vec<usize>,
     features: Vec<f32>,
     /// The classes or the numbers to predict.
     targets: Vec<f64>,
@@ -96,8 +102,10 @@ impl<'a> Encoder<'a> {
             labels,
             others: vec![Others::default(); codes.as_ref().map_or(0, Vec::len)],
             codes,
+            kept: Vec::new(),
             gaps,
             rows: 0,
+            parts: Vec::new(),
             features: Vec::new(),
             targets: Vec::new(),
             identifiers: Vec::new(),
@@ -156,10 +164,13 @@ impl<'a> Encoder<'a> {
         })?;
         let mut gaps = self.gaps.iter_mut();
         let codes = self.codes.iter().flatten().zip(&self.chosen.features);
-        for ((code, &column), others) in codes.zip(&mut self.others) {
+        for (((code, &column), others), kept) in codes.zip(&mut self.others).zip(&mut self.kept) {
             let gaps = code.is_agreed().then(|| gaps.next()).flatten();
             match code.encode(cell(column), &mut self.features) {
                 Ok(Encoded::Value) => (),
+                Ok(Encoded::Number(exact)) => {
+                    kept.add(self.features.last().copied().unwrap_or_default(), exact);
+                }
                 Ok(Encoded::Other) => others.add(cell(column)),
                 Ok(Encoded::Gap) => gaps.into_iter().for_each(|gaps| gaps.rows.push(row)),
                 Err(problem) => {
@@ -189,6 +200,7 @@ impl<'a> Encoder<'a> {
         });
         let (inputs, outputs) = (self.inputs(), self.chosen.targets.len());
         let schema_remarks = self.schema_remarks(name);
+        let coarse = self.coarse_remark().map(|remark| format!("{name}: {remark}"));
         let (gaps, remarks) = (std::mem::take(&mut self.gaps), std::mem::take(&mut self.remarks));
         let (rows, mut features) = (self.rows, std::mem::take(&mut self.features));
         features.shrink_to_fit();
@@ -196,17 +208,10 @@ impl<'a> Encoder<'a> {
         let features = Array2::from_shape_vec((rows, inputs), features)
             .expect("every row has as many features");
         let mut data = Dataset::new(name, features, target)?;
-        let named = |of: fn(&Columns) -> &[String]| columns.as_ref().map(of).unwrap_or_default();
-        let coarse = coarse_remark(&data.features, named(|columns| &columns.features));
-        let coarse_target = match &data.target {
-            Target::Values(values) => coarse_remark(values, named(|columns| &columns.targets)),
-            Target::Classes { .. } => None,
-        };
-        let coarse: Vec<String> = coarse.into_iter().chain(coarse_target).collect();
         (data.columns, data.gaps, data.identifiers) = (columns, gaps, identifiers);
         data.remarks = remarks;
         data.remarks.extend(schema_remarks);
-        data.remarks.extend(coarse.into_iter().map(|remark| format!("{name}: {remark}")));
+        data.remarks.extend(coarse);
         Ok(data)
     }
 
@@ -217,6 +222,18 @@ impl<'a> Encoder<'a> {
         let others = columns().zip(&self.others);
         let others = others.filter_map(|(column, others)| others.remark(column));
         spellings.chain(others.map(|remark| format!("{name}: {remark}"))).collect()
+    }
+
+    /// What a user should know about the numbers that `f32` does not hold.
+    fn coarse_remark(&self) -> Option<String> {
+        let name_of = |column: usize| {
+            let names = self.heading.names.as_ref();
+            names.and_then(|names| names.get(column)).cloned().unwrap_or(column.to_string())
+        };
+        let dates = self.codes.iter().flatten().map(Code::is_date).chain(std::iter::repeat(false));
+        let columns = self.chosen.features.iter().chain(&self.chosen.targets);
+        let all = columns.zip(dates).zip(&self.kept);
+        kept::remark(all.map(|((&column, is_date), kept)| (name_of(column), is_date, kept)))
     }
 
     fn finish_targets(mut self, width: usize) -> Result<Target, DataError> {
@@ -252,9 +269,18 @@ impl<'a> Encoder<'a> {
         Ok(name_classes(labels, names, self.options.classes)?)
     }
 
-    fn feature(&self, number: u64, column: usize, cell: Cell<'_>) -> Result<f32, DataError> {
+    /// A number, which is the chosen column `at`.
+    fn number(
+        &mut self,
+        number: u64,
+        (at, column): (usize, usize),
+        cell: Cell<'_>,
+    ) -> Result<f32, DataError> {
         let problem = match cell.rounded() {
-            Some(value) if value.is_finite() => return Ok(value),
+            Some((value, exact)) if value.is_finite() => {
+                self.kept[at].add(value, exact);
+                return Ok(value);
+            }
             Some(_) => "a finite number within f32 is needed: up to about 3.4e38",
             None => match cell {
                 Cell::Empty => "an empty cell, but a number is needed",
@@ -273,9 +299,15 @@ impl<'a> Encoder<'a> {
         is_missing(cell) || matches!(self.labels, Labels::Named(_)) && cell.number().is_none()
     }
 
-    fn target(&mut self, number: u64, column: usize, cell: Cell<'_>) -> Result<f64, DataError> {
+    fn target(
+        &mut self,
+        number: u64,
+        (at, column): (usize, usize),
+        cell: Cell<'_>,
+    ) -> Result<f64, DataError> {
         if self.options.task == Task::Regression {
-            return self.feature(number, column, cell).map(f64::from);
+            let at = self.chosen.features.len() + at;
+            return self.number(number, (at, column), cell).map(f64::from);
         }
         let named =
             if let Labels::Named(classes) = &self.labels { find(classes, cell) } else { None };
@@ -392,11 +424,14 @@ impl Rows for Encoder<'_> {
                     let Chosen { features, targets, .. } = &self.chosen;
                     Columns { features: of(features), targets: of(targets) }
                 });
+                let used = self.chosen.features.len() + self.chosen.targets.len();
+                self.kept = vec![Kept::new(); used];
                 let (columns, classes) = (heading.columns, heading.classes.clone());
                 self.first = Some(FirstFile { columns, names, classes });
             }
         }
         self.heading = heading;
+        self.parts.push(self.rows);
         Ok(())
     }
 
@@ -434,8 +469,9 @@ impl TextRows for Encoder<'_> {
         if self.codes.is_some() {
             self.encode(number, &cell)?;
         } else {
-            for &column in &self.chosen.features {
-                let value = self.feature(number, column, cell(column));
+            for at in 0..self.chosen.features.len() {
+                let column = self.chosen.features[at];
+                let value = self.number(number, (at, column), cell(column));
                 self.features.push(value.map_err(|error| self.advise(cell(column), error))?);
             }
         }
@@ -443,7 +479,7 @@ impl TextRows for Encoder<'_> {
             let column = self.chosen.targets[index];
             let cell = cell(column);
             let passes = self.options.bare && self.may_stand_for_target(cell);
-            let target = if passes { 0.0 } else { self.target(number, column, cell)? };
+            let target = if passes { 0.0 } else { self.target(number, (index, column), cell)? };
             self.targets.push(if self.options.bare { 0.0 } else { target });
         }
         if let Some(column) = self.chosen.identifier {
@@ -454,38 +490,27 @@ impl TextRows for Encoder<'_> {
         self.rows += 1;
         Ok(())
     }
-}
 
-/// A remark on the first column whose numbers are so far from 0 that `f32`, which has 24 bits,
-/// makes a thousandth of their range one number, as those of times in seconds since 1970.
-fn coarse_remark(numbers: &Array2<f32>, names: &[String]) -> Option<String> {
-    const WHOLE: f64 = 16_777_216.0;
-    if numbers.nrows() < 2 || numbers.iter().all(|value| value.abs() < WHOLE as f32) {
-        return None;
-    }
-    numbers.columns().into_iter().enumerate().find_map(|(column, values)| {
-        let mut bounds = (f64::INFINITY, f64::NEG_INFINITY);
-        for value in values {
-            bounds = (bounds.0.min(f64::from(*value)), bounds.1.max(f64::from(*value)));
-        }
-        let most = bounds.0.abs().max(bounds.1.abs());
-        let (step, range) = (most / WHOLE, bounds.1 - bounds.0);
-        if most < WHOLE || (range > 0.0 && step < range / 1000.0) {
+    fn copy(&self) -> Option<Copy> {
+        // Rows to predict do not count twice.
+        if self.parts.len() < 2 || self.options.bare {
             return None;
         }
-        let name = names.get(column);
-        let name = name.map_or_else(|| column.to_string(), |name| excerpt(name));
-        if range == 0.0 {
-            return Some(format!(
-                "column {name}: all numbers are kept as {most:.0}, because numbers near it are \
-                 kept only to within {step:.0}: if they differ, subtract a constant from them"
-            ));
+        let (inputs, outputs) = (self.inputs(), self.chosen.targets.len());
+        let (mut parts, mut begins) = (Parts::default(), self.parts.iter().peekable());
+        for row in 0..self.rows {
+            while begins.next_if(|begins| **begins <= row).is_some() {
+                parts.begin();
+            }
+            let features = &self.features[row * inputs..][..inputs];
+            let targets = &self.targets[row * outputs..][..outputs];
+            // 0 and -0 are one number.
+            let features: Vec<u32> = features.iter().map(|value| (value + 0.0).to_bits()).collect();
+            let targets: Vec<u64> = targets.iter().map(|value| (value + 0.0).to_bits()).collect();
+            parts.add((features, targets, self.identifiers.get(row)));
         }
-        Some(format!(
-            "column {name}: numbers near {most:.0} are kept only to within {step:.0}, and they lie \
-             within {range:.0}: subtract a constant from them"
-        ))
-    })
+        parts.copy()
+    }
 }
 
 /// A label without a value.

@@ -1,6 +1,6 @@
 //! What a reader hands over: what a file says about its rows, then the rows.
 
-use super::cell::Cell;
+use super::{cell::Cell, parts::Copy};
 use crate::data::DataError;
 
 /// What a file says about its rows before they follow.
@@ -66,4 +66,7 @@ pub(crate) trait TextRows: Rows {
         number: u64,
         cell: impl Fn(usize) -> Cell<'c>,
     ) -> Result<(), DataError>;
+
+    /// The first of the files that has the rows of an earlier one, in whatever spelling.
+    fn copy(&self) -> Option<Copy>;
 }

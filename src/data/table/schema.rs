@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
-    date::days,
+    date::moment,
     spelling::{alike, either},
 };
 use crate::{
@@ -258,8 +258,8 @@ impl Column {
             if self.kind != ColumnKind::Date {
                 return refuse("origin".into(), "only a date has it: leave it out");
             }
-            if origin.len() != EPOCH.len() || days(origin.as_bytes()).is_none() {
-                let problem = "a date such as 2024-05-17 is needed";
+            if moment(origin.as_bytes()).is_none() {
+                let problem = "a date such as 2024-05-17 or 2024-05-17T08:30:00Z is needed";
                 return refuse(format!("origin = \"{}\"", excerpt(origin)), problem);
             }
         }

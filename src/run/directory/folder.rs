@@ -14,7 +14,7 @@ use super::{
     lock::{self, unwritable},
     metrics::Metric,
 };
-use crate::{config::ConfigError, data::check_output, files, inputs, run::Summary};
+use crate::{config::ConfigError, data::check_unread, files, inputs, run::Summary};
 
 /// The files that a run writes before its first round, and its summaries.
 const FILES: [&str; 8] = [
@@ -218,7 +218,7 @@ impl Held {
             let problem = format!("no run has written the {own} in this folder; name another");
             return Err(ConfigError::new("run.out", path.display(), problem));
         }
-        check_unread(path)?;
+        check_folder_unread(&path)?;
         let fresh = !path.exists();
         files::create_folder(path).map_err(|error| unwritable(path, &error))?;
         refuse_links(path)?;
@@ -255,12 +255,12 @@ fn is_of_a_run(name: &OsStr) -> bool {
 
 /// Refuses a folder in which this run would write over a file that it reads, such as the model
 /// that it starts from.
-fn check_unread(path: &Path) -> Result<(), ConfigError> {
+fn check_folder_unread(path: &Path) -> Result<(), ConfigError> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     let own = entries.filter(|entry| is_of_a_run(&entry.file_name()));
     let Some(read) = own.map(|entry| entry.path()).find(|file| inputs::check(file).is_err()) else {
         // The folder may be one of rows, which are all read.
-        return check_output("run.out", &path.join("summary.json"));
+        return check_unread("run.out", &path.join("summary.json"));
     };
     let name = read.file_name().unwrap_or_default().display();
     let problem = format!("this run reads {name} in it, and would write over it: name another");

@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 
-use gradvine::{config::ConfigError, data::Options};
+use gradvine::{
+    config::ConfigError,
+    data::{Kind, Options},
+};
 use gradvine_evaluate::{PredictionFormat, Predictions};
-use gradvine_terminal::{Exit, ignore_broken_pipe, open_output};
+use gradvine_terminal::{Exit, write_output};
 
 use super::evaluate::{Reading, open};
 
@@ -68,6 +71,10 @@ pub(crate) fn run(args: Args) -> Result<(), Exit> {
     let (saved, mut data) = open(&args.model, &args.data, &args.reading, more)?;
     saved.prepare(&mut data).map_err(ConfigError::from)?;
     let predictions = Predictions::new(&saved, data)?;
-    let mut out = open_output(args.out.as_deref())?;
-    Ok(ignore_broken_pipe(predictions.write(format, &mut out))?)
+    let kind = match args.format {
+        Format::Csv => Kind::Table,
+        Format::Jsonl => Kind::JsonLines,
+        Format::Parquet => Kind::Parquet,
+    };
+    write_output(args.out.as_deref(), kind, &mut |mut out| predictions.write(format, &mut out))
 }

@@ -7,7 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gradvine::{config::ConfigError, data::write_atomically, units::Bytes};
+use gradvine::{
+    config::ConfigError,
+    data::{Kind, check_output, write_atomically},
+    units::Bytes,
+};
 
 use gradvine_page::MARK;
 
@@ -72,13 +76,13 @@ pub fn check_replaceable(out: &Path) -> Result<(), ConfigError> {
     if out.is_dir() {
         return refuse("is a folder; name a file, such as report.html");
     }
-    let Ok(file) = File::open(out) else { return Ok(()) };
+    let Ok(file) = File::open(out) else { return check_output("--out", out, Kind::Page) };
     let mut begin = Vec::new();
     let read = file.take(MARK.len() as u64).read_to_end(&mut begin);
     if read.is_err() || (!begin.is_empty() && begin != MARK.as_bytes()) {
         return refuse("exists and is not a report of gradvine; name another file, or remove it");
     }
-    Ok(())
+    check_output("--out", out, Kind::Page)
 }
 
 fn make(folder: Option<&Path>, flag: &str) -> Result<(), ConfigError> {

@@ -16,7 +16,7 @@ use std::path::Path;
 
 use gradvine::{
     config::ConfigError,
-    data::{check_output, write_atomically},
+    data::{Kind, check_output, check_unread, write_atomically},
     mixing::Topology,
 };
 
@@ -30,7 +30,12 @@ pub fn write_file(
     out: &Path,
     name: Option<String>,
 ) -> Result<Topology, ConfigError> {
-    check_output("OUT", out)?;
+    check_unread("OUT", out)?;
+    // Such as an experiment, which also ends in .toml.
+    if out.metadata().is_ok_and(|there| there.len() > 0) && Topology::load(out).is_err() {
+        let problem = "is there, and no topology: name another file";
+        return Err(ConfigError::new("OUT", out.display(), problem));
+    }
     if let Some(name) = name {
         topology = topology.with_name(name)?;
     }
@@ -43,7 +48,7 @@ pub fn write_file(
 /// # Errors
 /// If the file cannot be written, or this command reads it; `place` is `--svg`.
 pub fn write_svg(path: &Path, topology: &Topology) -> Result<(), ConfigError> {
-    check_output("--svg", path)?;
+    check_output("--svg", path, Kind::Drawing)?;
     write_atomically(path, &[svg(topology).as_bytes()])
         .map_err(|error| ConfigError::from(error).with_place("--svg"))
 }
