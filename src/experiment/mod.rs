@@ -150,6 +150,12 @@ impl Experiment {
     /// # Errors
     /// If the file cannot be read, is not TOML, or has an unknown section or key or a wrong type.
     pub fn load(path: &Path, sets: &[String]) -> Result<Experiment, ConfigError> {
+        Experiment::load_in_turn(path, &[sets])
+    }
+
+    /// As [`Experiment::load`], with settings that follow each other: each list may choose another
+    /// kind than the one before it, whose constants then go.
+    fn load_in_turn(path: &Path, sets: &[&[String]]) -> Result<Experiment, ConfigError> {
         let origin = path.display().to_string();
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
         if TABLES.contains(&ending) {
@@ -164,7 +170,7 @@ impl Experiment {
                 .with_fault(Fault::Unreadable)
                 .within(&origin)
         })?;
-        let mut experiment = Experiment::parse(&text, sets).map_err(|error| {
+        let mut experiment = Experiment::parse_in_turn(&text, sets).map_err(|error| {
             let mut error = in_file(error, &origin);
             if ending != "toml" && toml::from_str::<toml::Table>(&text).is_err() {
                 error.problem += "; an experiment is a TOML file: is this one?";
@@ -181,9 +187,13 @@ impl Experiment {
     /// # Errors
     /// If a setting is wrong.
     pub fn default_with(sets: &[String]) -> Result<Experiment, ConfigError> {
+        Experiment::default_in_turn(&[sets])
+    }
+
+    fn default_in_turn(sets: &[&[String]]) -> Result<Experiment, ConfigError> {
         const NAME: &str = "the default experiment";
         let mut experiment =
-            Experiment::parse(DEFAULT, sets).map_err(|error| in_file(error, NAME))?;
+            Experiment::parse_in_turn(DEFAULT, sets).map_err(|error| in_file(error, NAME))?;
         experiment.origin.file = NAME.into();
         Ok(experiment)
     }
@@ -193,9 +203,17 @@ impl Experiment {
     /// # Errors
     /// As [`Experiment::load`].
     pub fn parse(text: &str, sets: &[String]) -> Result<Experiment, ConfigError> {
+        Experiment::parse_in_turn(text, &[sets])
+    }
+
+    fn parse_in_turn(text: &str, sets: &[&[String]]) -> Result<Experiment, ConfigError> {
         let mut table: toml::Table =
             toml::from_str(text).map_err(|error| config::in_document(text, &error))?;
-        let origin = Origin { file: String::new(), set: apply_all(&mut table, sets)? };
+        let mut set = Vec::new();
+        for sets in sets {
+            set.extend(apply_all(&mut table, sets)?);
+        }
+        let origin = Origin { file: String::new(), set };
         Experiment::from_table(table, &origin).map_err(|error| origin.blame(error))
     }
 

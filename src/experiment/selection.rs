@@ -37,18 +37,18 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Reads the experiment, applies all settings, then `more`.
+    /// Reads the experiment, applies all settings, then `more`. Where `more` chooses another kind,
+    /// the constants of the former one go, also those that were set.
     ///
     /// # Errors
     /// If the file or a setting is wrong.
     pub fn read(&self, more: &[String]) -> Result<Experiment, ConfigError> {
         let short = self.flags().into_iter();
         let short = short.filter_map(|(_, key, value)| Some(format!("{key}={}", value?)));
-        let sets: Vec<String> =
-            self.sets.iter().cloned().chain(short).chain(more.iter().cloned()).collect();
+        let sets: Vec<String> = self.sets.iter().cloned().chain(short).collect();
         match &self.experiment {
-            Some(path) => Experiment::load(path, &sets),
-            None => Experiment::default_with(&sets),
+            Some(path) => Experiment::load_in_turn(path, &[&sets, more]),
+            None => Experiment::default_in_turn(&[&sets, more]),
         }
     }
 
@@ -136,6 +136,21 @@ mod tests {
         let selection = Selection { sets, seed: Some(7), ..Selection::default() };
         let words = selection.words(Some("compressor.bits=4")).join(" ");
         assert_eq!(words, "--seed 7 --set rule.kind=dcd --set compressor.bits=4");
+    }
+
+    #[test]
+    fn another_kind_has_none_of_the_constants_that_were_set() {
+        let sets = ["rule.gamma=0.3", "compressor.bits=8", "run.rounds=7"].map(String::from);
+        let selection = Selection { sets: sets.to_vec(), ..Selection::default() };
+        let read = |more: &[&str]| {
+            let more: Vec<String> = more.iter().map(ToString::to_string).collect();
+            selection.read(&more).unwrap()
+        };
+        let own = read(&[]);
+        assert_eq!(own.rule["gamma"].as_float(), Some(0.3));
+        assert_eq!(read(&["rule.kind=choco", "compressor.kind=min-max"]).rule, own.rule);
+        let other = read(&["rule.kind=c-sgd", "compressor.kind=identity"]);
+        assert_eq!((other.rule.len(), other.compressor.len(), other.run.rounds), (1, 1, 7));
     }
 
     #[test]

@@ -160,7 +160,7 @@ pub trait Plan: Send + Sync {
 }
 
 /// The most rounds after which a flight lands.
-pub(super) fn lag(plan: &dyn Plan) -> u64 {
+pub(crate) fn lag(plan: &dyn Plan) -> u64 {
     let lag = |step: &Step| if let Step::Land { lag, .. } = step { u64::from(*lag) } else { 0 };
     plan.steps().iter().map(lag).max().unwrap_or(0)
 }
@@ -210,6 +210,18 @@ pub fn places(plan: &dyn Plan, round: Round) -> Vec<At> {
     let exchanges =
         |flight| (0..plan.exchanges(flight)).map(move |exchange| At { round, flight, exchange });
     flights(plan).into_iter().flat_map(exchanges).collect()
+}
+
+/// Whether no node sends a frame of the rule in this round.
+pub(crate) fn is_silent(plan: &dyn Plan, nodes: usize, round: Round) -> bool {
+    let mut meeting = Meeting::default();
+    places(plan, round).iter().all(|at| {
+        (0..nodes).map(NodeId::from).all(|node| {
+            meeting.clear();
+            plan.meet(node, at, &mut meeting);
+            meeting.send.is_empty()
+        })
+    })
 }
 
 /// The largest payload of any frame of the plan in a run of `nodes` nodes, in bytes.

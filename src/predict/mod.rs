@@ -10,9 +10,10 @@ pub mod clockwork;
 use clockwork::{Load, Timetable, follow};
 
 use crate::{
-    gossip::plan::{Plan, Step},
+    compress::Format,
+    gossip::plan::{self, At, Meeting, Plan, Step},
     links::Conditions,
-    units::{NodeId, Time},
+    units::{NodeId, Round},
 };
 
 /// The cost of a round once the first rounds are over.
@@ -65,7 +66,11 @@ impl Prediction {
     }
 }
 
-/// Follows a plan until it repeats.
+/// The longest period that is followed round by round.
+const LONGEST: u64 = 400;
+
+/// Follows a plan until it repeats. Of a plan that repeats after many rounds, most of them alike,
+/// two shorter periods are followed: what a round more costs is the same in between.
 ///
 /// # Panics
 /// If the plan calls (see [`crate::gossip::plan::is_asynchronous`]).
@@ -75,18 +80,100 @@ pub fn predict(
     parameters: usize,
     conditions: &Conditions,
 ) -> Prediction {
-    let lag = plan
-        .steps()
-        .iter()
-        .map(|step| if let Step::Land { lag, .. } = step { u64::from(*lag) } else { 0 })
-        .max();
+    let period = plan.period();
+    let of = |plan: &dyn Plan| measure(plan, nodes, parameters, conditions);
+    if period <= LONGEST || !plan::is_silent(plan, nodes, Round(0)) {
+        return of(plan);
+    }
+    let lag = plan::lag(plan);
+    let kept = [1, 2].map(|times| times * (64 + 2 * lag).min(period / 2));
+    let [short, long] = kept.map(|kept| of(&Shortened { plan, period, kept }));
+    let [few, more] = kept.map(|kept| kept as f64);
+    let period = period as f64;
+    let mean = |short: f64, long: f64| {
+        let round = (more * long - few * short) / (more - few);
+        (few * short + (period - few) * round) / period
+    };
+    let both = |short: (f64, f64), long: (f64, f64)| (mean(short.0, long.0), mean(short.1, long.1));
+    let link = |(short, long): (&LinkLoad, &LinkLoad)| LinkLoad {
+        frames: mean(short.frames, long.frames),
+        payload: mean(short.payload, long.payload),
+        wire: mean(short.wire, long.wire),
+        busy_s: mean(short.busy_s, long.busy_s),
+        alone_s: mean(short.alone_s, long.alone_s),
+        ..*short
+    };
+    let round_s = mean(short.round_s, long.round_s);
+    let computed = |one: &Prediction| one.computing * one.round_s;
+    let computed = mean(computed(&short), computed(&long));
+    Prediction {
+        round_s,
+        first_s: long.first_s,
+        payload: both(short.payload, long.payload),
+        wire: both(short.wire, long.wire),
+        links: short.links.iter().zip(&long.links).map(link).collect(),
+        computing: if round_s > 0.0 { (computed / round_s).min(1.0) } else { long.computing },
+    }
+}
+
+/// A plan without the first rounds of each period, which are alike.
+struct Shortened<'a> {
+    plan: &'a dyn Plan,
+    period: u64,
+    /// The last rounds of a period, which it has.
+    kept: u64,
+}
+
+impl Shortened<'_> {
+    fn of(&self, at: &At) -> At {
+        let Round(round) = at.round;
+        let (periods, in_it) = (round / self.kept, round % self.kept);
+        let first = periods.saturating_mul(self.period).saturating_add(self.period - self.kept);
+        At { round: Round(first.saturating_add(in_it)), ..*at }
+    }
+}
+
+impl Plan for Shortened<'_> {
+    fn steps(&self) -> &[Step] {
+        self.plan.steps()
+    }
+
+    fn exchanges(&self, flight: u8) -> u16 {
+        self.plan.exchanges(flight)
+    }
+
+    fn meet(&self, node: NodeId, at: &At, out: &mut Meeting) {
+        self.plan.meet(node, &self.of(at), out);
+    }
+
+    fn format(&self, at: &At, from: NodeId) -> &Format {
+        self.plan.format(&self.of(at), from)
+    }
+
+    fn parts(&self) -> &[usize] {
+        self.plan.parts()
+    }
+
+    fn period(&self) -> u64 {
+        self.kept
+    }
+}
+
+/// Follows some whole periods.
+fn measure(
+    plan: &dyn Plan,
+    nodes: usize,
+    parameters: usize,
+    conditions: &Conditions,
+) -> Prediction {
     let drawn = conditions.compute.spread > 0.0
         || std::iter::once(&conditions.rest)
             .chain(conditions.links.values())
             .any(|link| link.jitter > 0 || link.loss > 0.0 || link.variation > 0.0);
     let least = if drawn { 200 } else { 24 };
-    let measured = least.max(plan.period().min(400));
-    let warm = lag.unwrap_or(0) + 4;
+    let period = plan.period().clamp(1, LONGEST);
+    let measured = u64::next_multiple_of(least, period);
+    let warm = (plan::lag(plan) + 4).next_multiple_of(period);
     let Timetable { rounds, links, computing } =
         follow(plan, nodes, parameters, conditions, warm + measured);
     let total = rounds.len() as f64;
@@ -111,14 +198,62 @@ pub fn predict(
             alone_s: busy_s + frames * conditions.link(from, to).latency as f64 / 1e9,
         }
     };
-    let last = rounds.last().copied().unwrap_or(Time(0)).seconds();
-    let computed = computing.iter().sum::<u64>() as f64 / 1e9 / nodes as f64;
+    let round_s = (end - begin) / measured as f64;
+    let computed = computing.iter().sum::<u64>() as f64 / 1e9 / nodes as f64 / total;
     Prediction {
-        round_s: (end - begin) / measured as f64,
+        round_s,
         first_s: at(0),
         payload: of_node(&|load| load.payload),
         wire: of_node(&|load| load.wire),
         links: links.iter().map(load).collect(),
-        computing: if last > 0.0 { computed / last } else { 1.0 },
+        computing: if round_s > 0.0 { (computed / round_s).min(1.0) } else { 1.0 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        gossip::collective::{Collective, Pattern},
+        links::{ComputeModel, LinkModel},
+    };
+
+    fn conditions() -> Conditions {
+        let mut conditions = Conditions::ideal();
+        conditions.rest = LinkModel { latency: 20_000_000, rate: 1e6, ..conditions.rest };
+        conditions.compute = ComputeModel { mean: 3_000_000, ..conditions.compute };
+        conditions
+    }
+
+    /// Round by round over three periods, the first one left out.
+    fn followed(plan: &dyn Plan, parameters: usize) -> (f64, f64) {
+        let period = plan.period();
+        let all = follow(plan, 4, parameters, &conditions(), 3 * period);
+        let at = |rounds: u64| all.rounds[rounds as usize - 1].seconds();
+        let payload: u64 = all.links.values().map(|load| load.payload).sum();
+        let rounds = (3 * period) as f64;
+        ((at(3 * period) - at(period)) / (2 * period) as f64, payload as f64 / 4.0 / rounds)
+    }
+
+    #[test]
+    fn rules_that_exchange_seldom_cost_what_a_whole_period_does() {
+        for pattern in [Pattern::AllToAll, Pattern::Ring, Pattern::Server] {
+            for (every, lag) in [(1, 0), (2, 0), (7, 0), (30, 2), (399, 0), (401, 3), (10_000, 0)] {
+                let plan = Collective::sum(pattern, 4, 1000, lag, every);
+                let predicted = predict(&plan, 4, 1000, &conditions());
+                let (round_s, payload) = followed(&plan, 1000);
+                let is_near = |one: f64, other: f64| (one - other).abs() <= 1e-6 * other;
+                let words = format!("{pattern:?} every {every}, lag {lag}");
+                assert!(payload > 0.0, "{words}");
+                assert!(is_near(predicted.payload.0, payload), "{words}: {predicted:?} {payload}");
+                assert!(
+                    is_near(predicted.round_s, round_s),
+                    "{words}: {} {round_s}",
+                    predicted.round_s
+                );
+                let computing = 0.003 / round_s;
+                assert!(is_near(predicted.computing, computing), "{words}: {computing}");
+            }
+        }
     }
 }

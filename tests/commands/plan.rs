@@ -48,6 +48,38 @@ fn a_round_takes_the_simulated_time_and_the_bottleneck_is_the_farthest_link() {
     assert_eq!(ends, ["london", "tokyo"]);
 }
 
+/// The constants of the experiment's rule are none of another one's, to which it is compared.
+#[test]
+fn a_rule_with_constants_is_compared_with_others() {
+    let sets = ["rule.gamma=0.3", "compressor.bits=8", "compressor.bucket=64"];
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    let said = plan(&[&["--no-data"], &sets[..]].concat());
+    assert_eq!(said["plan"]["relaxation"], 0.3);
+    assert_eq!(said["centralized"].as_array().unwrap().len(), 2);
+    assert_eq!(said["refused"].as_array().unwrap().len(), 0, "{}", said["refused"]);
+    let kinds = said["candidates"].as_array().unwrap().iter().map(|one| one["compressor"].as_str());
+    assert!(kinds.clone().any(|kind| kind == Some("identity")), "{:?}", kinds.collect::<Vec<_>>());
+}
+
+/// A thousandth of the bytes of a round, and of the agreement.
+#[test]
+fn a_rule_that_exchanges_seldom_sends_little_and_agrees_late() {
+    let of = |period: u64| {
+        let period = format!("rule.period={period}");
+        let sets = ["rule.kind=delayed", "compressor.kind=identity", "rule.delay=0", &period];
+        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        let said = plan(&[&["--no-data", "--alone"], &sets[..]].concat());
+        let payload = said["plan"]["payload"]["mean"].as_f64().unwrap();
+        (payload, said["plan"]["mixing_time"].as_u64().unwrap())
+    };
+    let (all, often) = (of(1), of(7));
+    assert!(all.0 > 0.0 && all.1 == 1);
+    for (seldom, times) in [(often, 7), (of(1000), 1000)] {
+        assert!((seldom.0 * times as f64 / all.0 - 1.0).abs() < 1e-6, "{times}");
+        assert_eq!(seldom.1, times);
+    }
+}
+
 #[test]
 fn a_faster_line_is_a_change_too() {
     // Only the lines can change: one topology, whole vectors, frames one after the other.

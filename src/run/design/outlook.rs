@@ -9,7 +9,7 @@ use crate::{
     links::{Conditions, LinkModel},
     mixing::Topology,
     predict::{Prediction, predict},
-    units::NodeId,
+    units::{NodeId, Round},
 };
 
 /// One combination with its prediction.
@@ -66,6 +66,11 @@ impl Outlook {
             .any(|&flight| design.rule.plan.exchanges(flight) > 1);
         let agreement =
             if collective || design.topology.nodes() == 1 { Some(1) } else { rate.mixing_time };
+        // Of a rule that exchanges in few rounds, or a part of the model in each.
+        let plan = &*design.rule.plan;
+        let is_sparse = collective || plan::is_silent(plan, design.topology.nodes(), Round(0));
+        let every = if is_sparse { plan.period() } else { 1 };
+        let agreement = agreement.map(|rounds| rounds.saturating_mul(every));
         Ok(Outlook {
             rule: design.rule_name().to_string(),
             topology: design.topology.name().to_string(),
