@@ -1,11 +1,11 @@
 //! Rows that are both trained on and tested on.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use super::dataset::Dataset;
 
-/// Numbers that are hashed side by side.
-const LANES: usize = 8;
+/// The numbers of a row at which a glance looks.
+const GLANCE: usize = 6;
 
 /// A remark on test rows whose features are those of a row that is trained on, because the data has
 /// rows several times. Targets do not count: a row with another target is learned all the same.
@@ -13,23 +13,15 @@ pub(crate) fn on_both_sides<'a>(
     train: impl Iterator<Item = &'a Dataset>,
     tests: impl Iterator<Item = &'a Dataset>,
 ) -> Option<String> {
-    let mut found: HashMap<u64, (usize, bool)> = HashMap::new();
-    let mut rows = 0;
-    for tests in tests {
-        rows += tests.rows();
-        hashes(tests).into_iter().for_each(|hash| found.entry(hash).or_default().0 += 1);
-    }
-    if rows == 0 {
-        return None;
-    }
-    for train in train {
-        for hash in hashes(train) {
-            if let Some((_, is_trained)) = found.get_mut(&hash) {
-                *is_trained = true;
-            }
-        }
-    }
-    let trained: usize = found.values().filter(|(_, is)| *is).map(|(count, _)| count).sum();
+    let tests: Vec<&Dataset> = tests.collect();
+    let rows = tests.iter().map(|tests| tests.rows()).sum();
+    let mut glances = Glances::new(rows);
+    tests.iter().for_each(|tests| rows_of(tests).for_each(|row| glances.add(row)));
+    let train: HashSet<u64> = (train.filter(|_| rows > 0))
+        .flat_map(|train| hashes(train, |row| glances.may_have(row)))
+        .collect();
+    let tested = tests.iter().flat_map(|tests| hashes(tests, |_| true));
+    let trained = tested.filter(|hash| train.contains(hash)).count();
     (trained > 0).then(|| {
         format!(
             "{trained} of the {rows} test rows have the features of rows that are trained on, as \
@@ -39,35 +31,65 @@ pub(crate) fn on_both_sides<'a>(
     })
 }
 
-/// A hash of the features of each row.
-fn hashes(data: &Dataset) -> Vec<u64> {
-    let of = |values: ndarray::ArrayView1<'_, f32>| hash(values.to_slice().expect("row-major"));
-    let mut hashes: Vec<u64> = data.features.rows().into_iter().map(of).collect();
-    // A missing value has a 0 in its place.
-    for gaps in &data.gaps {
-        for &row in &gaps.rows {
-            let hash = &mut hashes[row as usize];
-            *hash = mix(*hash, gaps.feature as u64 + 1);
-        }
+fn rows_of(data: &Dataset) -> impl Iterator<Item = &[f32]> {
+    let all = data.features.as_slice().expect("row-major");
+    all.chunks_exact(data.inputs().max(1))
+}
+
+/// A glance at some numbers of a row tells of most rows that they are not among the tests.
+struct Glances(Vec<u64>);
+
+impl Glances {
+    fn new(rows: usize) -> Glances {
+        Glances(vec![0; (rows / 4).next_power_of_two()])
     }
-    hashes
+
+    /// The place of a row, and its bit there.
+    fn place(&self, row: &[f32]) -> (usize, u64) {
+        let last = row.len() - 1;
+        let at = |number: usize| bits(row[number * last / (GLANCE - 1)]);
+        let hash = (0..GLANCE).fold(0, |hash, number| mix(hash, at(number)));
+        (hash as usize >> 6 & (self.0.len() - 1), 1 << (hash & 63))
+    }
+
+    fn add(&mut self, row: &[f32]) {
+        let (place, bit) = self.place(row);
+        self.0[place] |= bit;
+    }
+
+    fn may_have(&self, row: &[f32]) -> bool {
+        let (place, bit) = self.place(row);
+        self.0[place] & bit != 0
+    }
+}
+
+/// Hashes of the features of these rows.
+fn hashes(data: &Dataset, of: impl Fn(&[f32]) -> bool) -> impl Iterator<Item = u64> {
+    let mut gaps: Vec<_> = data
+        .gaps
+        .iter()
+        .map(|gaps| (gaps.feature as u64, gaps.rows.iter().copied().peekable()))
+        .collect();
+    rows_of(data).enumerate().filter_map(move |(at, row)| {
+        // A missing value has a 0 in its place.
+        let mut missing = 0;
+        for (feature, rows) in &mut gaps {
+            if rows.next_if(|&absent| absent as usize == at).is_some() {
+                missing = mix(missing, *feature + 1);
+            }
+        }
+        of(row).then(|| row.iter().fold(missing, |hash, value| mix(hash, bits(*value))))
+    })
+}
+
+/// 0 and -0 are one number.
+fn bits(value: f32) -> u64 {
+    u64::from((value + 0.0).to_bits())
 }
 
 fn mix(hash: u64, value: u64) -> u64 {
     let hash = (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     hash ^ hash >> 32
-}
-
-fn hash(values: &[f32]) -> u64 {
-    // 0 and -0 are one number.
-    let bits = |value: &f32| u64::from((value + 0.0).to_bits());
-    let mut lanes = [0; LANES];
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    for chunk in chunks {
-        lanes.iter_mut().zip(chunk).for_each(|(lane, value)| *lane = mix(*lane, bits(value)));
-    }
-    let all = lanes.into_iter().chain(rest.iter().map(bits));
-    all.fold(values.len() as u64, |hash, value| mix(hash, value))
 }
 
 #[cfg(test)]

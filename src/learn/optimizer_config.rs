@@ -211,6 +211,13 @@ impl OptimizerParams {
         if !sensible(self.step) {
             return bad("step", &self.step, "a finite number from 0 is needed (0: gossip alone)");
         }
+        for (key, value) in [("step", self.step), ("weight_decay", self.weight_decay)] {
+            if value > 0.0 && value as f32 == 0.0 {
+                let problem = "is 0 as an f32, and would change nothing: 0, or at least 1e-45, is \
+                               needed";
+                return bad(key, &value, problem);
+            }
+        }
         if !(0.0..1.0).contains(&self.momentum) || self.momentum as f32 >= 1.0 {
             return bad("momentum", &self.momentum, "a number from 0 to below 1 is needed");
         }
@@ -364,6 +371,8 @@ mod tests {
             problem(&|p| p.step = bad);
             problem(&|p| p.weight_decay = bad);
         }
+        assert!(problem(&|p| p.step = 1e-50).contains("is 0 as an f32, and would change nothing"));
+        assert!(problem(&|p| p.weight_decay = 1e-50).contains("is 0 as an f32"));
         problem(&|p| p.momentum = 1.0 - 1e-12);
         problem(&|p| p.batch = BatchSize::Rows(0));
         problem(&|p| p.local_steps = 0);

@@ -94,8 +94,13 @@ pub fn load(path: &Path) -> Result<Keypair, ConfigError> {
         return Err(foreign("it is empty"));
     }
     // libp2p's own message names features of its build.
-    Keypair::from_protobuf_encoding(&bytes)
-        .map_err(|_| foreign("expected an Ed25519 key in libp2p's encoding"))
+    let key = Keypair::from_protobuf_encoding(&bytes)
+        .map_err(|_| foreign("expected an Ed25519 key in libp2p's encoding"))?;
+    match key.to_protobuf_encoding() {
+        Ok(whole) if whole == bytes => Ok(key),
+        // The decoder passes over what follows, such as a second key.
+        _ => Err(foreign("it has more than an Ed25519 key in libp2p's encoding")),
+    }
 }
 
 #[cfg(test)]
@@ -109,6 +114,19 @@ mod tests {
         let key = create(&path).unwrap();
         assert_eq!(load(&path).unwrap().public().to_peer_id(), key.public().to_peer_id());
         assert!(create(&path).unwrap_err().to_string().contains("it exists already"));
+    }
+
+    #[test]
+    fn bytes_behind_a_key_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node.key");
+        create(&path).unwrap();
+        let key = fs::read(&path).unwrap();
+        for more in [&b"\n"[..], &[0x08, 0x01], &key] {
+            fs::write(&path, [&key, more].concat()).unwrap();
+            let error = load(&path).unwrap_err().to_string();
+            assert!(error.contains("it has more than an Ed25519 key"), "{more:?}: {error}");
+        }
     }
 
     #[test]

@@ -210,8 +210,8 @@ fn numbers_that_f32_does_not_tell_apart_are_remarked() {
                   of 1.3e2, and they lie within 5.0e2: subtract a constant from them in the file";
     assert_eq!(read(["1700000000", "1700000500"]), [remark]);
     let remark = "a.csv: column t: numbers near 1700000013 are kept in 24 binary digits, in steps \
-                  of 1.3e2, and they lie within 1.3e1, so that 1 of 2 become equal to one that \
-                  differs: subtract a constant from them in the file";
+                  of 1.3e2, and they lie within 1.3e1, so that 1 of 2 that were compared \
+                  become equal to one that differs: subtract a constant from them in the file";
     assert_eq!(read(["1700000000", "1700000013"]), [remark]);
     assert!(read(["1700000000", "1"]).is_empty() && read(["20240101", "1"]).is_empty());
     assert!(read(["1700000000", "1700000000"]).is_empty());

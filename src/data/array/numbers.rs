@@ -226,7 +226,7 @@ impl<'a> Numbers<'a> {
                     let problem = "a finite number within f32 is needed: up to about 3.4e38";
                     return Err(DataError::cell("row", row, Some(column), value, problem));
                 }
-                if is_rounded {
+                if is_rounded && kept::is_looked_at(row) {
                     kept.add(rounded, value);
                 }
                 features.push(rounded);

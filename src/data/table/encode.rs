@@ -167,10 +167,10 @@ impl<'a> Encoder<'a> {
         for (((code, &column), others), kept) in codes.zip(&mut self.others).zip(&mut self.kept) {
             let gaps = code.is_agreed().then(|| gaps.next()).flatten();
             match code.encode(cell(column), &mut self.features) {
-                Ok(Encoded::Value) => (),
-                Ok(Encoded::Number(exact)) => {
+                Ok(Encoded::Number(exact)) if kept::is_looked_at(self.rows) => {
                     kept.add(self.features.last().copied().unwrap_or_default(), exact);
                 }
+                Ok(Encoded::Value | Encoded::Number(_)) => (),
                 Ok(Encoded::Other) => others.add(cell(column)),
                 Ok(Encoded::Gap) => gaps.into_iter().for_each(|gaps| gaps.rows.push(row)),
                 Err(problem) => {
@@ -278,7 +278,9 @@ impl<'a> Encoder<'a> {
     ) -> Result<f32, DataError> {
         let problem = match cell.rounded() {
             Some((value, exact)) if value.is_finite() => {
-                self.kept[at].add(value, exact);
+                if kept::is_looked_at(self.rows) {
+                    self.kept[at].add(value, exact);
+                }
                 return Ok(value);
             }
             Some(_) => "a finite number within f32 is needed: up to about 3.4e38",
