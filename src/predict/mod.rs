@@ -87,7 +87,7 @@ pub fn predict(
     }
     let lag = plan::lag(plan);
     let kept = [1, 2].map(|times| times * (64 + 2 * lag).min(period / 2));
-    let [short, long] = kept.map(|kept| of(&Shortened { plan, period, kept }));
+    let [short, long] = kept.map(|kept| of(&Shortened { plan, rounds: period, kept }));
     let [few, more] = kept.map(|kept| kept as f64);
     let period = period as f64;
     let mean = |short: f64, long: f64| {
@@ -119,7 +119,8 @@ pub fn predict(
 /// A plan without the first rounds of each period, which are alike.
 struct Shortened<'a> {
     plan: &'a dyn Plan,
-    period: u64,
+    /// Those of a whole period.
+    rounds: u64,
     /// The last rounds of a period, which it has.
     kept: u64,
 }
@@ -128,7 +129,7 @@ impl Shortened<'_> {
     fn of(&self, at: &At) -> At {
         let Round(round) = at.round;
         let (periods, in_it) = (round / self.kept, round % self.kept);
-        let first = periods.saturating_mul(self.period).saturating_add(self.period - self.kept);
+        let first = periods.saturating_mul(self.rounds).saturating_add(self.rounds - self.kept);
         At { round: Round(first.saturating_add(in_it)), ..*at }
     }
 }

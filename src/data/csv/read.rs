@@ -14,6 +14,7 @@ use super::{
 };
 use crate::data::{
     DataError,
+    excerpt::excerpt,
     file::input::Count,
     format::{Content, Format},
     table::{
@@ -28,6 +29,8 @@ const SAMPLE: u64 = 8 << 20;
 /// A record that is kept.
 struct OwnedRecord {
     line: u64,
+    /// The number of cells in the file.
+    width: usize,
     cells: Vec<Vec<u8>>,
 }
 
@@ -38,7 +41,7 @@ const SAMPLE_CELLS: usize = 1 << 16;
 impl From<Record<'_>> for OwnedRecord {
     fn from(record: Record<'_>) -> OwnedRecord {
         let cells = record.cells().map(|cell| cell.trim_ascii().to_vec()).collect();
-        OwnedRecord { line: record.line, cells }
+        OwnedRecord { line: record.line, width: record.len(), cells }
     }
 }
 
@@ -72,16 +75,26 @@ fn read_in_pieces(
     rows: &mut impl TextRows,
 ) -> Result<(), DataError> {
     let mut records = Records::new(source, piece)?;
-    let sample = sample(&mut records)?;
+    let mut sample = sample(&mut records)?;
+    let empty = empty_tail(&sample, header);
+    sample.iter_mut().for_each(|kept| kept.cells.truncate(kept.width.saturating_sub(empty)));
     let Beginning { heading, is_row, announced, remark } = beginning(&sample, header, rows)?;
-    let mut expected = Expected::of(&heading);
+    let mut expected = Expected::of(&heading, empty);
     rows.begin(heading)?;
+    if empty > 0 {
+        let columns = if empty == 1 { "column" } else { "columns" };
+        rows.note(format!(
+            "{name}: every line ends with separators: {empty} empty {columns} at its end are left \
+             out"
+        ));
+    }
     if let Some(remark) = &remark {
         rows.note(format!("{name}: {remark}"));
     }
     let before = rows.rows();
-    for (at, OwnedRecord { line, cells }) in sample.iter().enumerate().skip(usize::from(!is_row)) {
-        expected.check(*line, cells.len(), |column| &cells[column])?;
+    for (at, kept) in sample.iter().enumerate().skip(usize::from(!is_row)) {
+        let OwnedRecord { line, width, cells } = kept;
+        expected.check(*line, *width, |column| cells.get(column).map_or(&[][..], |cell| cell))?;
         let added = rows.add_text(*line, |column| Cell::of_text(&cells[column]));
         added.map_err(|error| match &remark {
             Some(remark) if at == 0 => with_remark(error, remark),
@@ -190,18 +203,35 @@ fn check_announced(announced: Option<u64>, read: usize) -> Result<(), DataError>
     }
 }
 
+/// The columns at the end of a table that have no name and no cell with a value, as a spreadsheet
+/// exports them.
+fn empty_tail(sample: &[OwnedRecord], header: Option<bool>) -> usize {
+    let Some(first) = sample.first().filter(|_| sample.len() > 1) else { return 0 };
+    let columns = first.cells.len();
+    let is_empty = |at: usize| {
+        let whole = sample.iter().filter(|kept| kept.cells.len() == columns);
+        whole.into_iter().all(|kept| kept.cells[at].is_empty())
+    };
+    let empty = (0..columns).rev().take_while(|at| is_empty(*at)).count();
+    // A row without names may have its values below; a single column is left.
+    let has_names = header != Some(false);
+    if has_names && empty < columns { empty } else { 0 }
+}
+
 /// What every row is.
 struct Expected {
     columns: usize,
+    /// The columns behind these, without values.
+    empty: usize,
     names: Option<Names>,
     /// The first line that has the names again, if they are numbers.
     repeated: Option<u64>,
 }
 
 impl Expected {
-    fn of(heading: &Heading) -> Expected {
+    fn of(heading: &Heading, empty: usize) -> Expected {
         let names = heading.names.as_deref().map(Names::new);
-        Expected { columns: heading.columns, names, repeated: None }
+        Expected { columns: heading.columns, empty, names, repeated: None }
     }
 
     /// Checks the number of cells, and that they are not the names of the columns again.
@@ -211,10 +241,19 @@ impl Expected {
         found: usize,
         cell: impl Fn(usize) -> &'c [u8],
     ) -> Result<(), DataError> {
-        let needed = self.columns;
+        let needed = self.columns + self.empty;
         if found != needed {
             let problem = format!("{found} columns found, {needed} expected, as in the first line");
             return Err(DataError::Count { place: format!("line {line}"), found, needed, problem });
+        }
+        for column in self.columns..needed {
+            let value = cell(column).trim_ascii();
+            if !value.is_empty() {
+                let value = format!("\"{}\"", excerpt(&String::from_utf8_lossy(value)));
+                let problem = "a value in a column without a name, which is empty in the lines \
+                               above: name the column, or leave it out";
+                return Err(DataError::cell("line", line as usize, Some(column), value, problem));
+            }
         }
         if let Some(names) = &self.names
             && names.check(line, cell)? == Again::Numbers
@@ -378,6 +417,30 @@ mod tests {
         let options = Options { header: Some(true), task: Task::Regression, ..Options::default() };
         let data = read("t", years.as_bytes(), &options).unwrap();
         assert!(data.remarks.concat().contains("line 3 has the same numbers"));
+    }
+
+    /// As a spreadsheet exports a table of which more columns were once in use.
+    #[test]
+    fn separators_at_the_end_of_every_line_are_told() {
+        let plain = parse("a,b,y\n1,2,0\n3,4,1\n").unwrap();
+        for text in ["a;b;y;\n1;2;0;\n3;4;1;\n", "a,b,y,,\n1,2,0,, \n3,4,1,,\n"] {
+            let found = parse(text).unwrap();
+            assert_eq!((&found.features, &found.target), (&plain.features, &plain.target));
+            let told = "t: every line ends with separators: ";
+            assert!(found.remarks.concat().starts_with(told), "{:?}", found.remarks);
+        }
+        let rows = "1,2,0,,\n".repeat(100);
+        let found = problem(&format!("a,b,y,,\n{rows}1,2,0,,7\n"));
+        assert!(found.starts_with("line 102, column 4 = \"7\": a value in a column without"));
+        assert!(problem("a,b,y,,\n1,2,0,,\n1,2,0\n").contains("3 columns found, 5 expected"));
+        // A named column stays, as one with a value.
+        let columns = Columns { features: vec!["a".into()], targets: Vec::new() };
+        let options =
+            Options { columns: Some(columns), target: Some("y".into()), ..Options::default() };
+        for text in ["a,y,b\n1,0,\n", "a,y,\n1,0,\n2,1,x\n"] {
+            let data = read("t", text.as_bytes(), &options).unwrap();
+            assert!(data.remarks.is_empty(), "{:?}", data.remarks);
+        }
     }
 
     #[test]

@@ -218,7 +218,7 @@ impl Held {
             let problem = format!("no run has written the {own} in this folder; name another");
             return Err(ConfigError::new("run.out", path.display(), problem));
         }
-        check_folder_unread(&path)?;
+        check_folder_unread(path)?;
         let fresh = !path.exists();
         files::create_folder(path).map_err(|error| unwritable(path, &error))?;
         refuse_links(path)?;
