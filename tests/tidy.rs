@@ -34,7 +34,7 @@ const LAYERS: &[(&str, May)] = &[
     ("experiment", May::Only("inputs config mixing compress data learn gossip registry")),
     ("links", May::Only("units rng config mixing experiment")),
     ("drive", May::Only("units config state mixing learn gossip")),
-    ("predict", May::Only("units gossip links")),
+    ("predict", May::Only("units compress gossip links")),
     ("run", May::Above),
     ("sim", May::Only("units digest gossip links drive")),
     ("cluster", May::Only("units digest config state mixing gossip experiment drive run")),

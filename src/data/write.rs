@@ -188,7 +188,8 @@ pub fn check_unread(place: &str, out: &Path) -> Result<(), ConfigError> {
     inputs::check(out).map_err(|error| ConfigError::new(place, out.display(), error.to_string()))
 }
 
-/// As [`check_unread`], and refuses to write over a file of another kind, by its name or by what it begins with.
+/// As [`check_unread`], and refuses to write over a file of another kind, by its name or by what it
+/// begins with.
 ///
 /// # Errors
 /// If it is read, or of another kind; `place` is that of the error.

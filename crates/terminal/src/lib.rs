@@ -43,7 +43,7 @@ use std::{
 
 use gradvine::{
     config::ConfigError,
-    data::{Kind, check_output, write_in_turn},
+    data::{DataError, Kind, check_output, write_in_turn},
     printable::{Printable, shorten},
     run::Warn,
 };
@@ -144,7 +144,7 @@ pub fn write_output(
         return Ok(ignore_broken_pipe(written)?);
     };
     check_output("--out", path, kind)?;
-    let named = |error| ConfigError::from(error).with_place("--out");
+    let named = |error: DataError| ConfigError::at("--out", error.to_string());
     Ok(write_in_turn(path, contents).map_err(named)?)
 }
 
@@ -184,7 +184,7 @@ mod tests {
         let file = Some(Path::new("no/such/folder/a.csv"));
         let error = write_output(file, Kind::Table, &mut |_| Ok(())).err().unwrap();
         let Exit::Config(error) = error else { panic!("{error:?}") };
-        assert!(error.starts_with("no/such/folder/a.csv: --out: cannot be written"), "{error}");
+        assert!(error.starts_with("--out: no/such/folder/a.csv: cannot be written: "), "{error}");
     }
 
     #[test]

@@ -189,6 +189,22 @@ impl Names {
     }
 }
 
+/// Whether the first line below the names has texts alone where all others have numbers or dates,
+/// as a line of units has.
+pub(crate) fn has_units(below: &[&[Vec<u8>]]) -> bool {
+    let [units, rows @ ..] = below else { return false };
+    let is_of_values = |column: &usize| {
+        let cells = rows.iter().filter_map(|row| row.get(*column)).map(|cell| kind(cell));
+        let mut present = cells.filter(|kind| *kind != Kind::Missing).peekable();
+        present.peek().is_some() && present.all(|kind| kind == Kind::Value)
+    };
+    let values: Vec<usize> = (0..units.len()).filter(is_of_values).collect();
+    // One text may stand for a missing value.
+    let texts = values.iter().filter(|column| kind(&units[**column]) == Kind::Text).count();
+    let has_value = units.iter().any(|cell| kind(cell) == Kind::Value);
+    rows.len() > 1 && texts > 1 && !has_value
+}
+
 /// scikit-learn's first line, `rows,features,class,class,...`.
 fn counts(texts: &[String], below: &[&[Vec<u8>]]) -> Option<First> {
     let [rows, features, classes @ ..] = texts else { return None };
@@ -323,6 +339,27 @@ mod tests {
             assert_eq!(check(first, line), Ok(Again::Nothing), "{first} {line}");
         }
         assert_eq!(check("0,1,2", "0,1,2"), Ok(Again::Numbers));
+    }
+
+    #[test]
+    fn a_line_of_units_is_found() {
+        let is_found = |text: &str| {
+            let cells = |line: &str| line.split(',').map(|cell| cell.as_bytes().to_vec()).collect();
+            let lines: Vec<Vec<Vec<u8>>> = text.split(' ').map(cells).collect();
+            has_units(&lines.iter().map(|line| &line[..]).collect::<Vec<_>>())
+        };
+        assert!(is_found("years,kg/m2,,- 50,20.5,f,1 60,31,m,0"));
+        assert!(is_found("years,kg,text 50,20.5,f 60,,m"));
+        for text in [
+            "50,20.5,f 60,31,m 61,30,m",
+            "unknown,20.5,f 60,31,m 61,30,m",
+            "unknown,f 60,m 61,m",
+            "red,round,f blue,square,m red,oval,m",
+            "years,kg 50,20",
+            "NA,? 50,20 51,30",
+        ] {
+            assert!(!is_found(text), "{text}");
+        }
     }
 
     #[test]

@@ -157,7 +157,14 @@ fn beginning(
     let mut announced = None;
     match kind {
         First::Row => (),
-        First::Names(names) => heading.names = Some(names),
+        First::Names(names) => {
+            if header::has_units(&below) {
+                let problem = "texts alone, where the lines below it have numbers: if it has the \
+                               units of the columns, leave it out, or write them into the names";
+                return Err(DataError::structure(format!("line {}", sample[1].line), problem));
+            }
+            heading.names = Some(names);
+        }
         First::Counts { rows, classes } => {
             (heading.columns, heading.classes) = (below[0].len(), Some(classes));
             announced = Some(rows);
@@ -417,6 +424,12 @@ mod tests {
         let options = Options { header: Some(true), task: Task::Regression, ..Options::default() };
         let data = read("t", years.as_bytes(), &options).unwrap();
         assert!(data.remarks.concat().contains("line 3 has the same numbers"));
+    }
+
+    #[test]
+    fn a_line_of_units_is_refused() {
+        let found = problem("age,bmi,y\nyears,kg/m2,\n50,20.5,0\n60,31,1\n");
+        assert!(found.starts_with("line 2: texts alone, where the lines below it have numbers"));
     }
 
     /// As a spreadsheet exports a table of which more columns were once in use.
