@@ -144,8 +144,13 @@ pub fn write_output(
         return Ok(ignore_broken_pipe(written)?);
     };
     check_output("--out", path, kind)?;
-    let named = |error: DataError| ConfigError::at("--out", error.to_string());
-    Ok(write_in_turn(path, contents).map_err(named)?)
+    Ok(write_in_turn(path, contents).map_err(|error| {
+        let problem = match error.kind() {
+            DataError::Unwritable(error) => format!("cannot be written: {error}"),
+            other => other.to_string(),
+        };
+        ConfigError::at("--out", problem).within(path.display())
+    })?)
 }
 
 /// A terminal to which data is written.
@@ -184,7 +189,7 @@ mod tests {
         let file = Some(Path::new("no/such/folder/a.csv"));
         let error = write_output(file, Kind::Table, &mut |_| Ok(())).err().unwrap();
         let Exit::Config(error) = error else { panic!("{error:?}") };
-        assert!(error.starts_with("--out: no/such/folder/a.csv: cannot be written: "), "{error}");
+        assert!(error.starts_with("no/such/folder/a.csv: --out: cannot be written: "), "{error}");
     }
 
     #[test]
