@@ -86,7 +86,14 @@ fn a_rehearsal_ends_with_the_bits_of_the_deployment() {
         assert_eq!(rehearsed["digest"], real["digest"]);
         assert_eq!(rehearsed["weighting"], "rows", "as of nodes");
         assert_eq!(rehearsed["final"], real["final"], "test rows are each node's own");
-        assert_eq!(rehearsed["warnings"], real["warnings"]);
+        // A node does not see that another one trains on its test rows.
+        let is_of_all =
+            |one: &&Value| one.as_str().unwrap().contains("test rows have the features");
+        let (of_all, rest): (Vec<&Value>, Vec<&Value>) =
+            rehearsed["warnings"].as_array().unwrap().iter().partition(is_of_all);
+        assert_eq!(of_all.len(), 1, "all have the same rows: {of_all:?}");
+        let of_oslo = real["warnings"].as_array().into_iter().flatten();
+        assert_eq!(rest, of_oslo.collect::<Vec<_>>());
         for name in NAMES {
             let of = |summary: &Value, key: &str| summary["participation"][name][key].clone();
             for key in ["rows", "classes", "test", "test_of_mean"] {

@@ -373,9 +373,11 @@ mod tests {
 
     #[test]
     fn columns_of_one_name_are_refused() {
-        for (text, pair) in
-            [("y,x,y\n1,2,0\n", "columns 0 and 2"), ("x,x,y\n1,2,0\n", "columns 0 and 1")]
-        {
+        for (text, pair) in [
+            ("y,x,y\n1,2,0\n", "columns 0 and 2"),
+            ("x,x,y\n1,2,0\n", "columns 0 and 1"),
+            ("\u{e9},e\u{301},y\n1,2,0\n", "columns 0 and 1 have this name, in two forms"),
+        ] {
             let found = problem(text);
             assert!(found.starts_with("columns = \"") && found.contains(pair), "{found}");
         }

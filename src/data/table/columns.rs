@@ -2,6 +2,9 @@
 
 use std::collections::HashMap;
 
+use unicode_normalization::UnicodeNormalization;
+
+use super::spelling::shown;
 use crate::{
     config::ConfigError,
     data::{
@@ -95,18 +98,24 @@ pub(crate) fn positions(columns: usize) -> Vec<String> {
     (0..columns).map(|column| column.to_string()).collect()
 }
 
-/// Checks that no two columns have the same name, of which one matters.
+/// Checks that no two columns have the same name, of which one matters: also not one letter as one
+/// character and as two (the composed and the decomposed form of Unicode).
 pub(crate) fn check_unique(
     names: &[String],
     matters: impl Fn(usize) -> bool,
 ) -> Result<(), DataError> {
     let mut seen = HashMap::new();
     for (column, name) in names.iter().enumerate() {
-        let Some(first) = seen.insert(name, column) else { continue };
+        let form: String = name.nfc().collect();
+        let Some(first) = seen.insert(form, column) else { continue };
         if matters(first) || matters(column) {
+            let forms = match names[first] == *name {
+                true => "",
+                false => ", in two forms of Unicode",
+            };
             let problem =
-                format!("columns {first} and {column} have this name: rename one of them");
-            let value = Some(format!("\"{}\"", excerpt(name)));
+                format!("columns {first} and {column} have this name{forms}: rename one of them");
+            let value = Some(format!("\"{}\"", shown(name)));
             return Err(DataError::Structure { place: "columns".into(), value, problem });
         }
     }
