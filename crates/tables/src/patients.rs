@@ -118,20 +118,27 @@ pub(crate) fn assert_same_as_csv(name: &str, files: &[&[u8]]) {
     assert_eq!(gaps[0].rows, [4, 13, 22, 31]);
 }
 
-/// A folder may hold this file beside another, known by its name or by its first bytes.
+/// A folder may hold this file beside another, known by its name or by its first bytes, but not
+/// beside one with the same rows.
 pub(crate) fn assert_part_of_a_folder(name: &str, bytes: &[u8]) {
     let options = with_schema();
     let text = parse("t.csv", CSV, &options).expect("the test data are valid");
     for second in [format!("2{name}"), "2".into()] {
         let folder = tempfile::tempdir().expect("a temporary folder is made");
-        std::fs::write(folder.path().join("1.csv"), CSV).expect("it is writable");
-        std::fs::write(folder.path().join(second), bytes).expect("it is writable");
-        let all = load(folder.path().to_str().expect("its path is text"), &options)
-            .expect("the test data are valid");
-        assert_eq!(all.rows(), 2 * text.rows());
-        for row in 0..text.rows() {
-            assert_eq!(all.features.row(row), text.features.row(row));
-            assert_eq!(all.features.row(text.rows() + row), text.features.row(row));
+        let path = folder.path().to_str().expect("its path is text");
+        let first = |bytes: &[u8]| std::fs::write(folder.path().join("1.csv"), bytes);
+        std::fs::write(folder.path().join(&second), bytes).expect("it is writable");
+        first(CSV).expect("it is writable");
+        let error = load(path, &options).expect_err("rows would count twice").to_string();
+        let copies = format!("files = 1.csv and {second}: the same 40 rows");
+        assert!(error.contains(&copies), "{error}");
+        // Without its last row.
+        let lines: Vec<&[u8]> = CSV.split_inclusive(|byte| *byte == b'\n').collect();
+        first(&lines[..40].concat()).expect("it is writable");
+        let all = load(path, &options).expect("the test data are valid");
+        assert_eq!(all.rows(), 79);
+        for (at, row) in (0..39).chain(0..40).enumerate() {
+            assert_eq!(all.features.row(at), text.features.row(row));
         }
     }
 }
